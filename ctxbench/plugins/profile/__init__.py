@@ -12,7 +12,7 @@ PLUGIN = Plugin(
             "Measure, or predict for a device, where in a module the time goes: by source line, submodule and "
             "operator.",
             run="command:profile",
-            place=4,
+            order=4,
             examples=(
                 "ctxbench profile my_module.py:MyContext --shape 1,256,64,64 --html profile.html",
                 "ctxbench profile sa --for a100-40gb --mode train      # predicted: nothing is measured",

@@ -14,9 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import devices
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.call_sites import CallSites
 from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
+from ctxbench.base.texts import listed
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.model.case import Case, Measure
@@ -29,8 +32,9 @@ from ctxbench.plugins.predict.probes import kernel
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.profile.advice import advice
 from ctxbench.plugins.profile.costs import Roof, Span
-from ctxbench.plugins.profile.measured import Calls, Recorder, measure, torch_profiler
+from ctxbench.plugins.profile.measured import Recorder, measure, torch_profiler
 from ctxbench.plugins.profile.profile import Pass, Profile, Source
+from ctxbench.plugins.profile.python import sampled
 from ctxbench.plugins.profile.static import Known, known, predicted
 from ctxbench.plugins.profile.traces import write_traces
 from ctxbench.results import environment
@@ -38,6 +42,8 @@ from ctxbench.worker.measurement import CaseMeasurement
 
 # The calls of a pass of each mode, in time.
 Timelines = Mapping[Mode, Sequence[Span]]
+# A larger share of a pass outside of operators has its lines of Python told.
+MUCH_BETWEEN = 0.2
 # Seconds of the passes of each mode, and of the product that tells the rate of arithmetic.
 SECONDS, PRODUCT_S = 2.0, 0.3
 # Additions that tell the bandwidth: of maps as large as a block's, which a CPU has in its caches, as it has a block's.
@@ -116,7 +122,7 @@ def _step(subject: Subject, mode: Mode) -> Step:
     """A pass of a module in a mode, in the autocast of its dtype."""
     subject.module.train(mode == "train")
 
-    def step() -> Tensor:
+    def step() -> object:
         subject.module.zero_grad(set_to_none=True)
         with subject.cast():
             return run_pass(subject.module, (subject.x,), mode)
@@ -135,7 +141,7 @@ def _measured_case(case: Case, asked: Sequence[Mode], about: str) -> tuple[Profi
     name = case.device if case.device != "auto" else devices.auto(machine)
     devices.check(name, machine)
     case = replace(case, device=name)
-    measurement = CaseMeasurement(case, Measure(), take)
+    measurement = CaseMeasurement(case, Measure(), take, any_network=True)
     measurement.execution.check(case.device, case.dtype, case.memory_format)
     if measurement.execution.compiles:
         import torch._inductor.config
@@ -171,9 +177,14 @@ def measured_profile(
     calls: dict[Mode, Sequence[Span]] = {}
     for mode, make in steps.items():
         found = _known(subject, mode, cast(Kind, device.kind), roof)
-        where = None if subject.compiles else _recorded(subject, mode)
-        times = measure(make(), device.clock(), torch_profiler(device.kind), where, found.costs, SECONDS)
-        made = Pass(mode, found.costs.all, roof, times.plain, times.profiled, notes=found.missing)
+        recorder = None if subject.compiles else _recorded(subject, mode)
+        step, others_share = make(), this_machine.here.others()
+        where = recorder.calls if recorder else None
+        times = measure(step, device.clock(), torch_profiler(device.kind), where, found.costs, SECONDS)
+        made = Pass(mode, found.costs.all, roof, times.plain, times.profiled, others_share=others_share())
+        made = replace(made, on_data=found.on_data, notes=[*found.missing, *_of_names(subject.module, recorder)])
+        if recorder and made.between_share > MUCH_BETWEEN:
+            made = replace(made, python=sampled(step, device.clock(), CallSites(subject.module), made))
         passes[mode], calls[mode] = replace(made, advice=advice(made, found.memory)), times.last
     threads = CONDITIONS["threads"].label(torch.get_num_threads())
     name = f"{device.name}, {threads}" if device.has_threads else device.name
@@ -188,12 +199,26 @@ def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
     return known(*given, mode=mode, device=kind, dtype=subject.dtype, autocast=subject.autocast, roof=roof)
 
 
-def _recorded(subject: Subject, mode: Mode) -> Calls:
-    """The forward calls of one pass, each with its place."""
-    with prepared(subject.module, mode), subject.cast(), Recorder(subject.module) as recorder:
+def _recorded(subject: Subject, mode: Mode) -> Recorder:
+    """The calls of one pass, each with its place."""
+    recorder = Recorder(subject.module)
+    with prepared(subject.module, mode), subject.cast(), recorder:
         run_pass(subject.module, (subject.x,), mode)
-    calls: Calls = recorder.calls
-    return calls
+    return recorder
+
+
+def _of_names(module: nn.Module, recorder: Recorder | None) -> list[str]:
+    """Sentences on submodules that a tree of calls does not show as they are called or named."""
+    names: dict[nn.Module, list[str]] = {}
+    for name, child in module.named_modules(remove_duplicate=False):
+        names.setdefault(child, []).append(name)
+    firsts = {first for first, *others in names.values() if others}
+    shared = [each for each in names.values() if each[0] in firsts and each[0].rpartition(".")[0] not in firsts]
+    past = sorted(recorder.places.by_forward) if recorder else []
+    return [
+        *(f"{first} is {listed(others)}, too: its row has the calls under each name." for first, *others in shared),
+        *(f"{name} is called by its forward, past its hooks." for name in past),
+    ]
 
 
 def roof_of(device: devices.Device, clock: Clock, dtype: torch.dtype) -> Roof:

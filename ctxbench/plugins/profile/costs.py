@@ -29,7 +29,8 @@ class Cost:
 
     `macs` are by torchprofile's convention, `flops` those of products. `moved_bytes` are read and written,
     `saved_bytes` kept for the backward pass, `peak_bytes` in memory at the pass's peak. `ideal_ms` is the time at the
-    roofline, without copies and calls. `ms` has a time for each measured pass, one that was predicted, or none.
+    roofline, without copies and calls. `is_wide`: in float64, where the pass is in a narrower dtype. `ms` has a time
+    for each measured pass, one that was predicted, or none.
     """
 
     phase: Phase
@@ -42,6 +43,7 @@ class Cost:
     saved_bytes: int = 0
     peak_bytes: int = 0
     ideal_ms: float = 0.0
+    is_wide: bool = False
     ms: list[float] = field(default_factory=list)
 
 

@@ -5,13 +5,14 @@ A forward call is found in the order of the calls, a gradient by the number that
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ctxbench.base.call_sites import CallSite, CallSites, made_by
+from ctxbench.base.call_sites import AGAIN, CallSite, CallSites, made_by
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.devices.cpu import quiet_kineto
 from ctxbench.plugins.memory.profile import Phase
@@ -27,8 +28,9 @@ FEWEST, MOST = 6, 40
 _COMPILED = ("triton_", "graph_")
 
 
-# The forward calls of a pass, each with its place.
+# The calls of a pass that are matched, each with its place, and what is between those that are computed again.
 Calls = Sequence[tuple[str, CallSite]]
+END = ("", UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +56,29 @@ class Kernel:
 
 
 class Recorder(TorchDispatchMode):
-    """Sees the calls of a forward pass on its own device, and where they come from."""
+    """Sees the calls of a pass's forward on its own device, and where they come from; then those computed again for
+    its backward pass, those of one autograd node after END.
+
+    `places.by_forward` has the submodules that were not called but by their `forward`.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
         self.calls: list[tuple[str, CallSite]] = []
-        self._places = CallSites(module)
+        self.places = CallSites(module)
+        self._node: tuple[str, int] | None = None  # the one that computes again
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if torch._C._current_autograd_node() is None:
-            self.calls.append((_plain(func.name()), self._places.forward()))
+        node = torch._C._current_autograd_node()
+        if node is None:
+            self.calls.append((_plain(func.name()), self.places.forward()))
+        elif place := self.places.again():
+            running = (node.name(), node._sequence_nr())
+            self.calls += [END] * (running != self._node)
+            self.calls.append((_plain(func.name()), place))
+            self._node = running
         return func(*args, **kwargs or {})
 
 
@@ -95,6 +108,7 @@ class _Matching:
     _at: int = 0
     _places: dict[int, CallSite] = field(default_factory=dict)  # of the calls that have a gradient
     _around: list[_Open] = field(default_factory=list)
+    _again: Event | None = None  # the node whose calls are computed again now
 
     def take(self, events: Iterable[Event]) -> None:
         """Events of one thread, by their start; what is inside another comes after it."""
@@ -114,25 +128,41 @@ class _Matching:
             name = event.name.removeprefix(_NODE).rpartition("::")[2]
             return _Open(event, made_by(self._places, event.number).gradient(name))
         if outer and outer.place:
-            if not _is_operator(event.name):
-                return _Open(event, outer.place)
-            return _Open(event, span=self._span("backward", outer.place, event))
-        place = self._matched(event)
+            return self._in_node(event, outer.place)
+        place = self._matched(event, self._at)
         return _Open(event, span=self._span("forward", place, event)) if place else _Open(event)
 
-    def _matched(self, event: Event) -> CallSite | None:
-        """The place of a forward call, if this event is one."""
+    def _in_node(self, event: Event, gradient: CallSite) -> _Open:
+        """An operator that a node of autograd runs: of its gradient, or a call that is computed again for it."""
+        if not _is_operator(event.name):
+            return _Open(event, gradient)
+        node = next(each.event for each in reversed(self._around) if each.event.name.startswith(_NODE))
+        # outside of a recomputation, no gradient is recorded in a backward pass
+        calls = self.calls or ()
+        begins = event.number >= 0 and node is not self._again and END in calls[self._at :]
+        if begins or node is self._again:
+            place = self._matched(event, calls.index(END, self._at) + 1 if begins else self._at)
+            self._again = node if place else self._again
+            if place:
+                return _Open(event, span=self._span("backward", place, event))
+            if event.number >= 0:
+                return _Open(event, gradient)  # which may have such calls inside
+        return _Open(event, span=self._span("backward", gradient, event))
+
+    def _matched(self, event: Event, first: int) -> CallSite | None:
+        """The place of a call from `calls[first]` on, if this event is one."""
         if self.calls is None:
             return CallSite(node="compiled") if _is_operator(event.name) else None
-        ahead = (at for at in range(self._at, min(self._at + AHEAD, len(self.calls))))
+        ahead = takewhile(lambda call: call[1] != END, enumerate(self.calls[first : first + AHEAD], first))
         name = _plain(event.name)
-        at = next((at for at in ahead if self.calls[at][0] == name), None)
-        if at is None:
+        found = next((each for each in ahead if each[1][0] == name), None)
+        if found is None:
             return None
-        self._at, place = at + 1, self.calls[at][1]
-        for each in (event, *(outer.event for outer in self._around)):
+        self._at, place = found[0] + 1, found[1][1]
+        around = takewhile(lambda outer: not outer.event.name.startswith(_NODE), reversed(self._around))
+        for each in (event, *(outer.event for outer in around)):
             if each.number >= 0:
-                self._places.setdefault(each.number, place)
+                self._places.setdefault(each.number, place.forward if place.node == AGAIN else place)
         return place
 
     def _span(self, phase: Phase, place: CallSite, event: Event) -> Span:
@@ -143,8 +173,8 @@ class _Matching:
 
     def _close(self) -> None:
         closed = self._around.pop()
-        if closed.is_empty and not closed.span and not closed.place and _is_operator(closed.event.name):
-            self._span("forward", UNKNOWN, closed.event)
+        if closed.is_empty and not closed.span and _is_operator(closed.event.name):
+            self._span("backward" if closed.place else "forward", closed.place or UNKNOWN, closed.event)
 
 
 def _is_operator(name: str) -> bool:

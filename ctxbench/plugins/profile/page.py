@@ -1,13 +1,12 @@
 """The page of a profile: the annotated source, a flame graph, and the tables; one self-contained HTML file."""
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ctxbench.base.call_sites import Line
+from ctxbench.base.call_sites import AGAIN, Line
 from ctxbench.base.mode import NOUNS, Mode
 from ctxbench.base.number import significant
 from ctxbench.plugins.profile.costs import Cost
@@ -36,7 +35,11 @@ def render_profile(profile: Profile, lines: Lines) -> str:
 
 def _pass(profile: Profile, mode: Mode, lines: Lines) -> dict[str, Any]:
     taken = profile.passes[mode]
-    parts = {part.line: part for part in taken.parts("line", lines) if part.line is not None}
+    lines_of: dict[Line, list[Cost]] = defaultdict(list)
+    for cost in taken.costs:
+        if isinstance(line := line_of(cost.place, lines), Line):
+            lines_of[line].append(cost)
+    parts = {line: taken.part(line, costs) for line, costs in lines_of.items()}
     return {
         "mode": mode,
         "noun": NOUNS[mode].capitalize(),
@@ -99,29 +102,29 @@ def _flame(taken: Pass, lines: Lines) -> dict[str, Any]:
     return _node(taken, "module", "(module)", taken.costs, 0, lines, 100.0)
 
 
-def _spent(costs: Sequence[Cost]) -> float:
-    """The time of all passes: as medians do not, those of the parts add up to that of the whole."""
-    return math.fsum(ms for cost in costs for ms in cost.ms)
+def _spent(taken: Pass, costs: Sequence[Cost]) -> float:
+    return taken.part("", costs).ms.value
 
 
 def _node(
     taken: Pass, kind: str, name: str, costs: Sequence[Cost], depth: int, lines: Lines, width: float
 ) -> dict[str, Any]:
     part = taken.part(name, costs)
-    title = f"{name}: {part.ms.text()} ms, {part.share.value:.1%} of the pass"
+    title = f"{name}: {part.ms.text()} ms, {part.share:.1%} of all operators"
     groups: dict[tuple[str, str], list[Cost]] = defaultdict(list)
     for cost in costs if kind != "operator" else ():
         path = cost.place.module.split(".") if cost.place.module else []
         if kind == "line":
-            groups["operator", f"{cost.operator}{' (backward)' if cost.phase == 'backward' else ''}"].append(cost)
+            phase = AGAIN if cost.place.node == AGAIN else cost.phase
+            groups["operator", f"{cost.operator}{f' ({phase})' * (phase != 'forward')}"].append(cost)
         elif len(path) > depth:
             groups["module", path[depth]].append(cost)
         else:
             groups["line", str(line_of(cost.place, lines))].append(cost)
-    whole, least = _spent(costs), LEAST_SHARE * _spent(taken.costs)
+    whole, least = part.ms.value, LEAST_SHARE * taken.sum_ms.value
     children = [
-        _node(taken, *key, own, depth + 1, lines, round(100 * _spent(own) / whole, 3))
-        for key, own in sorted(groups.items(), key=lambda item: -_spent(item[1]))
-        if _spent(own) > least
+        _node(taken, *key, own, depth + 1, lines, round(100 * _spent(taken, own) / whole, 3))
+        for key, own in sorted(groups.items(), key=lambda item: -_spent(taken, item[1]))
+        if _spent(taken, own) > least
     ]
     return {"kind": kind, "name": name, "title": title, "width": width, "children": children}

@@ -3,10 +3,12 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
 from typing import TYPE_CHECKING, Literal
 
-from ctxbench.base.call_sites import CallSite, Line
+from ctxbench.base.call_sites import AGAIN, CallSite, Line
 from ctxbench.base.mode import Mode
 from ctxbench.base.number import CONFIDENCE, Number
 from ctxbench.plugins.profile.costs import Cost, Roof
@@ -20,6 +22,8 @@ BYS: tuple[By, ...] = ("line", "submodule", "operator")
 Lines = Literal["own", "inner"]
 LINES: tuple[Lines, ...] = ("own", "inner")
 Bound = Literal["arithmetic", "bandwidth", "calls", "copies", ""]
+# All rows are of the same passes: so many at least.
+QUIET = 3
 # What of the costs is added up.
 SUMS = ("calls", "macs", "flops", "moved_bytes", "saved_bytes", "peak_bytes", "ideal_ms")
 
@@ -28,7 +32,8 @@ SUMS = ("calls", "macs", "flops", "moved_bytes", "saved_bytes", "peak_bytes", "i
 class Part:
     """The sum of some costs: of a line, of a submodule with all inside it, or of an operator.
 
-    Times are milliseconds; `share` is of the pass, `saved_ms` what is saved at most, if it ran at the roofline. The
+    Times are milliseconds, of a measured one in the quiet passes; the interval is half of what the middle half of them
+    differ by, up and down. `share` is of all rows, `saved_ms` what is saved at most, if it ran at the roofline. The
     others are sums of what `Cost` describes.
     """
 
@@ -38,7 +43,7 @@ class Part:
     ms: Number
     forward_ms: float
     backward_ms: float
-    share: Number
+    share: float
     roof: Roof
     calls: int
     macs: int
@@ -50,7 +55,13 @@ class Part:
 
     @property
     def saved_ms(self) -> float:
-        return max(0.0, self.ms.value - self.ideal_ms) if math.isfinite(self.ms.value) else 0.0
+        return max(0.0, self.ms.value - self.ideal_ms)
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether its time differs by less than itself, up or down."""
+        low, high = self.ms.ends
+        return (high - low) / 2 <= self.ms.value
 
     @property
     def intensity(self) -> float:
@@ -78,12 +89,23 @@ class Source:
     lines: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class PythonLine:
+    """A line of the forward pass and its milliseconds in Python, outside of operators, in the function `function`."""
+
+    line: Line
+    function: str
+    ms: float
+
+
 @dataclass(frozen=True)
 class Pass:
     """One pass of inference or one training step, taken apart.
 
     `pass_ms` are its times without the profiler, `profiled_ms` those with it, pass by pass; of a predicted one
-    `pass_ms` is its value and the ends of its band. `advice` are sentences, `notes` what is not known, and why.
+    `pass_ms` is its value and the ends of its band. `python` is the time of lines outside of operators, where that is
+    much. `advice` are sentences, `notes` what is not known, and why. `on_data` is the reason why MACs and bytes were
+    counted on numbers and not on meta. `others_share` is the share of the cores that other work kept busy meanwhile.
     """
 
     mode: Mode
@@ -91,8 +113,11 @@ class Pass:
     roof: Roof
     pass_ms: Sequence[float]
     profiled_ms: Sequence[float] = ()
+    python: Sequence[PythonLine] = ()
     advice: Sequence[str] = ()
     notes: Sequence[str] = ()
+    on_data: str = ""
+    others_share: float | None = None
 
     @property
     def is_measured(self) -> bool:
@@ -102,7 +127,7 @@ class Pass:
     def time(self) -> Number:
         """The time of the pass, in milliseconds; `confidence` says how sure its interval is."""
         if self.is_measured:
-            return measured(self.pass_ms)
+            return replace(measured(self.pass_ms), others_share=self.others_share)
         value, low, high = self.pass_ms
         return Number(value, low, high, origin="predicted")
 
@@ -118,42 +143,61 @@ class Pass:
         """Ratio of a pass's time with the profiler to that without."""
         return measured([long / plain for long, plain in zip(self.profiled_ms, self.pass_ms, strict=True)])
 
-    @property
-    def accounted(self) -> Number:
-        """The operators' sum over the pass without the profiler."""
-        return self._share(self._samples(self.costs))
+    @cached_property
+    def quiet(self) -> list[int]:
+        """The passes that all times in rows are of: the quicker half of those with the profiler, QUIET at least."""
+        if not self.is_measured:
+            return [0]
+        order = sorted(range(len(self.profiled_ms)), key=self.profiled_ms.__getitem__)
+        return order[: max(QUIET, len(order) // 2)]
 
-    @property
+    @cached_property
+    def sum_ms(self) -> Number:
+        """The sum of all rows."""
+        return self._time(self.costs)
+
+    @cached_property
     def between_ms(self) -> Number:
-        """The part of a profiled pass that is in no operator: Python and PyTorch's calls; of a GPU its gaps."""
+        """The part of a quiet pass that is in no operator: Python and PyTorch's calls; of a GPU its gaps."""
+        if not self.is_measured:
+            return Number(math.nan, origin="predicted")
         sums = self._samples(self.costs)
-        apart = [whole - part for whole, part in zip(self.profiled_ms, sums, strict=True)]
-        return measured(apart) if self.is_measured else Number(math.nan, origin="predicted")
+        apart = [self.profiled_ms[at] - each for at, each in zip(self.quiet, sums, strict=True)]
+        return self._around(median(apart), apart)
 
     @property
-    def noise_ms(self) -> float:
-        """Half the interval of the pass: a measured time below it is within the noise of zero."""
-        return (self.time.high - self.time.low) / 2 if self.is_measured else 0.0
+    def whole_ms(self) -> float:
+        """A quiet pass with the profiler: the sum of all rows and what is between them."""
+        return self.sum_ms.value + self.between_ms.value
+
+    @property
+    def between_share(self) -> float:
+        """The share of the quiet passes that is in no operator; 0 of a predicted pass."""
+        return self.between_ms.value / self.whole_ms if self.is_measured else 0.0
 
     def parts(self, by: By, lines: Lines = "own") -> list[Part]:
-        """The costs by line or operator, what would be saved at most first; by submodule as a tree from the module."""
+        """The costs by line or operator, the longest first; by submodule as a tree from the module.
+
+        What a line computes again in the backward pass has a part of its own.
+        """
         if by == "submodule":
             return self._tree()
-        groups: dict[Line | str, list[Cost]] = defaultdict(list)
+        groups: dict[tuple[Line | str, bool], list[Cost]] = defaultdict(list)
         for cost in self.costs:
-            groups[cost.operator if by == "operator" else line_of(cost.place, lines)].append(cost)
-        found = [self.part(name, costs) for name, costs in groups.items()]
-        return sorted(found, key=lambda part: (-part.saved_ms, -part.macs, -part.peak_bytes))
+            again = by == "line" and cost.place.node == AGAIN
+            groups[cost.operator if by == "operator" else line_of(cost.place, lines), again].append(cost)
+        found = [self.part(name, costs, " again" * again) for (name, again), costs in groups.items()]
+        return sorted(found, key=lambda part: (-part.ms.value, -part.ideal_ms, -part.macs, -part.peak_bytes))
 
-    def part(self, name: Line | str, costs: Sequence[Cost]) -> Part:
+    def part(self, name: Line | str, costs: Sequence[Cost], mark: str = "") -> Part:
         """The sum of some of its costs."""
-        samples = self._samples(costs)
-        of_phase = {phase: self._samples(c for c in costs if c.phase == phase) for phase in ("forward", "backward")}
-        forward, backward = (self._time(each).value for each in of_phase.values())
+        by_phase = {phase: self._time([c for c in costs if c.phase == phase]) for phase in ("forward", "backward")}
+        forward, backward = (each.value for each in by_phase.values())
         line = name if isinstance(name, Line) else None
         sums = {each: sum(getattr(cost, each) for cost in costs) for each in SUMS}
-        times = (self._time(samples), forward, backward, self._share(samples))
-        return Part(str(name), line, tuple(costs), *times, self.roof, **sums)
+        ms = self._time(costs)
+        share = ms.value / self.sum_ms.value if self.sum_ms.value else 0.0
+        return Part(f"{name}{mark}", line, tuple(costs), ms, forward, backward, share, self.roof, **sums)
 
     def frame(self, by: By, lines: Lines = "own") -> "pd.DataFrame":
         """The same as a frame, a row a part; times in ms, sizes in bytes."""
@@ -165,7 +209,7 @@ class Pass:
         times = {"ms": part.ms.value, "ms_low": part.ms.low, "ms_high": part.ms.high}
         phases = {"forward_ms": part.forward_ms, "backward_ms": part.backward_ms}
         rest = {name: getattr(part, name) for name in (*SUMS, "saved_ms", "bound")}
-        return {"mode": self.mode, by: part.name, **times, **phases, "share": part.share.value, **rest}
+        return {"mode": self.mode, by: part.name, **times, **phases, "share": part.share, **rest}
 
     def _tree(self) -> list[Part]:
         paths = {cost.place.module for cost in self.costs}
@@ -175,24 +219,30 @@ class Pass:
             for path in sorted(paths, key=lambda path: path.split("."))
         ]
 
+    @cached_property
+    def _medians(self) -> dict[int, float]:
+        """By its id the median of a cost in the quiet passes: an interruption hits few of them. They add up."""
+        return {id(cost): median(cost.ms[at] for at in self.quiet) for cost in self.costs if cost.ms}
+
+    def _time(self, costs: Sequence[Cost]) -> Number:
+        """The sum of the medians of some costs, or of what is predicted of them."""
+        return self._around(math.fsum(self._medians.get(id(cost), 0.0) for cost in costs), self._samples(costs))
+
     def _samples(self, costs: Iterable[Cost]) -> list[float]:
-        """The sum of these costs in each pass."""
-        sums = [0.0] * (len(self.profiled_ms) or 1)
-        for cost in costs:
-            for number, ms in enumerate(cost.ms):
-                sums[number] += ms
-        return sums
+        """The sum of some costs in each quiet pass."""
+        known = [cost.ms for cost in costs if cost.ms]
+        return [math.fsum(ms[at] for ms in known) for at in self.quiet]
 
-    def _time(self, samples: Sequence[float]) -> Number:
-        return measured(samples) if self.is_measured else Number(samples[0], origin="predicted")
-
-    def _share(self, samples: Sequence[float]) -> Number:
+    def _around(self, value: float, samples: Sequence[float]) -> Number:
+        """A time, and half of what the middle half of the passes differ by, up and down."""
         if not self.is_measured:
-            return Number(samples[0] / self.pass_ms[0], origin="predicted")
-        return measured([ms / whole for ms, whole in zip(samples, self.pass_ms, strict=True)])
+            return Number(value, origin="predicted")
+        ordered = sorted(samples)
+        half = (ordered[3 * (len(ordered) - 1) // 4 + (len(ordered) > 1)] - ordered[(len(ordered) - 1) // 4]) / 2
+        return Number(value, value - half, value + half, origin="measured")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """A module's passes, taken apart on one device. `device` says which, `about` names module, input and conditions."""
 

@@ -1,6 +1,6 @@
 """Costs of a pass that need no hardware: multiply-accumulates, bytes, the roofline and the predicted time, by place."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +9,9 @@ from torch import nn
 
 from ctxbench.base.call_sites import CallSite
 from ctxbench.base.dtypes import DTYPES
+from ctxbench.base.errors import text_of
 from ctxbench.base.mode import Mode
+from ctxbench.meta.autocast import Autocast
 from ctxbench.plugins.macs.counter import UncountableError, count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -21,6 +23,7 @@ from ctxbench.plugins.predict.rates import itemsize
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import Work
 from ctxbench.plugins.profile.costs import Costs, Roof, Span
+from ctxbench.plugins.profile.on_data import counted_on_data
 from ctxbench.plugins.profile.profile import Pass
 
 # A kernel that computes nothing: what it takes is saved if its line needs no copy.
@@ -29,11 +32,15 @@ _COPY = "copy"
 
 @dataclass
 class Known:
-    """Known facts of a pass without hardware; `missing` has the reasons for the others."""
+    """Known facts of a pass without hardware; `missing` has the reasons for the others.
+
+    `on_data` is the reason why they are of a pass on numbers, "" of those of meta.
+    """
 
     costs: Costs = field(default_factory=Costs)
     operators: Sequence[Operator] = ()
     memory: MemoryProfile | None = None
+    on_data: str = ""
     missing: list[str] = field(default_factory=list)
 
 
@@ -45,24 +52,49 @@ def known(
     try:
         found.memory, found.operators = profiled(module, *inputs, mode=mode, device=device, autocast=autocast)
     except UnpredictableError as error:
+        given: dict[str, Any] = {"mode": mode, "dtype": dtype, "autocast": autocast, "roof": roof}
+        if not inputs[0].is_meta and _add_on_data(found, module, *inputs, **given):
+            found.on_data = str(error).partition("; ")[0]
+            return found
         found.missing.append(f"no bytes and no roofline: {error}")
     else:
         _add_works(found.costs, found.operators, dtype, roof)
         _add_memory(found.costs, found.memory)
     try:
-        count = count_training_macs(module, *inputs) if mode == "train" else count_macs(module, *inputs)
+        count_in = count_training_macs if mode == "train" else count_macs
+        count = count_in(module, *inputs, autocast=Autocast(device, autocast))
     except UncountableError as error:
         found.missing.append(f"no MACs: {error}")
     else:
-        for (place, operator), macs in count.by_place.items():
-            found.costs.of("backward" if place.node else "forward", place, operator).macs += macs
+        _add_macs(found.costs, count.by_place)
     return found
+
+
+def _add_on_data(
+    found: Known, module: nn.Module, *inputs: Any, mode: Mode, dtype: str, autocast: torch.dtype | None, roof: Roof
+) -> bool:
+    """Count on a copy of the module; false, with the reason in `missing`, where there can be none."""
+    try:
+        seen = counted_on_data(module, *inputs, mode=mode, autocast=autocast)
+    except Exception as error:
+        found.missing.append(f"no counts of a pass on numbers: {type(error).__name__}: {text_of(error)}")
+        return False
+    found.operators = seen.operators
+    _add_works(found.costs, seen.operators, dtype, roof)
+    _add_macs(found.costs, seen.macs)
+    return True
+
+
+def _add_macs(costs: Costs, macs: Mapping[tuple[CallSite, str], int]) -> None:
+    for (place, operator), each in macs.items():
+        costs.of("backward" if place.node else "forward", place, operator).macs += each
 
 
 def _add_works(costs: Costs, operators: Sequence[Operator], dtype: str, roof: Roof) -> None:
     for operator in operators:
         cost = costs.of(operator.phase, operator.place, operator.name)
         cost.calls += 1
+        cost.is_wide = cost.is_wide or operator.dtype == "float64" != DTYPES[dtype].parameters
         for work in operator.works:
             cost.moved_bytes += work.bytes
             cost.flops += _flops(work)

@@ -1,40 +1,65 @@
 """Tables of a profile for the terminal and its page: by source line, by submodule, by operator."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ctxbench.base.mode import Mode
 from ctxbench.base.number import Number, significant
-from ctxbench.plugins.profile.profile import By, Lines, Part, Pass, Profile
+from ctxbench.plugins.profile.profile import BYS, By, Lines, Part, Pass, Profile
+from ctxbench.plugins.profile.texts import headline, roofline, sentences
 from ctxbench.table.table import Cell, Origin, Table, plain_table
 
 # Rows beyond these are summed up in one line, and names and code longer than that are cut.
 LISTED, NAME_WIDTH, CODE_WIDTH = 12, 18, 16
+# Significant digits of the pass, which set the decimals of all its rows.
+DIGITS = 5
 HEADINGS: dict[By, str] = {"line": "line", "submodule": "submodule", "operator": "operator"}
 
 
+def parts(profile: Profile, lines: Lines) -> Iterator[Table | str]:
+    """All that the command prints: the time, the tables and the sentences of each pass, then the device's roof."""
+    for mode, taken in profile.passes.items():
+        yield headline(profile, mode)
+        for by in BYS:
+            yield from ("", table(profile, mode, by, lines))
+        yield from ("", *(f"- {sentence}" for sentence in sentences(taken)), "")
+    yield roofline(profile)
+
+
 def table(profile: Profile, mode: Mode, by: By, lines: Lines, listed: int = LISTED) -> Table:
-    """The table of a pass by line, submodule or operator, what would be saved at most first."""
+    """The table of a pass by line, submodule or operator, the longest first; its rows add up to its last lines."""
     taken = profile.passes[mode]
+    columns = _columns(taken, by)
     parts = [part for part in taken.parts(by, lines) if part.ms.value or part.saved_bytes]
-    first = parts if by != "submodule" else sorted(parts, key=lambda part: -part.ms.value)  # a parent before its parts
-    rest = first[listed:]
-    shown = [part for part in parts if part not in rest]
-    rows = [_row(taken, by, part, profile.code(part.line) if part.line else "") for part in shown]
-    if rest and by != "submodule":
-        others = taken.part(f"{len(rest)} others", [cost for part in rest for cost in part.costs])
-        rows.append(_row(taken, by, others, ""))
-    elif rest:
-        rows.append([Cell(f"{len(rest)} others, shorter"), *[Cell()] * (len(_columns(taken, by)) - 1)])
-    if taken.is_measured and by == "line":
-        rows.append(_between(taken, len(_columns(taken, by))))
-    return plain_table(_columns(taken, by), rows)
+    if by == "submodule":
+        rest = sorted(parts, key=lambda part: -part.ms.value)[listed:]  # a parent before its parts
+        rows = [
+            _row(taken, by, part, _ms_of(taken, round(part.ms.value / _unit(taken))))
+            for part in parts
+            if part not in rest
+        ]
+        rows += [_filled([f"{len(rest)} others, shorter"], columns)] * bool(rest)
+        return plain_table(columns, rows)
+    shown, rest = parts[:listed], parts[listed:]
+    if rest:
+        shown.append(taken.part(f"{len(rest)} others", [cost for part in rest for cost in part.costs]))
+    counts = _adding_up(taken, [part.ms.value for part in shown])
+    texts, sums = [_ms_of(taken, count) for count in counts], sum(counts)
+    codes = [profile.code(part.line) if part.line else "" for part in shown]
+    rows = [_row(taken, by, part, ms, code) for part, ms, code in zip(shown, texts, codes, strict=True)]
+    gap = [""] * (by == "line")  # the column of the code
+    rows.append(_filled(["sum of rows", *gap, _ms_of(taken, sums), "100%"], columns))
+    if taken.is_measured:
+        between = round(taken.between_ms.value / _unit(taken))
+        rows.append(_filled(["between operators", *gap, _ms_of(taken, between)], columns))
+        rows.append(_filled(["pass, profiled", *gap, _ms_of(taken, sums + between)], columns))
+    return plain_table(columns, rows)
 
 
 def _columns(taken: Pass, by: By) -> dict[str, Origin]:
     time: Origin = "measured" if taken.is_measured else "predicted"
     first: dict[str, Origin] = {HEADINGS[by]: "label", **({"code": "label"} if by == "line" else {})}
-    times: dict[str, Origin] = {"ms": time, "of pass": time, "saves": time}
+    times: dict[str, Origin] = {"ms": time, "of sum": time, "saves": time}
     if by == "operator":
         work: dict[str, Origin] = {"calls": "counted", "GFLOP/s": time, "GB/s": time, "FLOP/B": "counted"}
         return first | times | work | {"bound by": "text"}
@@ -42,38 +67,54 @@ def _columns(taken: Pass, by: By) -> dict[str, Origin]:
     return first | times | costs | ({"bound by": "text"} if by == "line" else {"at peak": "predicted"})
 
 
-def _row(taken: Pass, by: By, part: Part, code: str) -> list[Cell]:
-    share = "~0 %" if part.ms.ends[1] < taken.noise_ms else f"{part.share.value:.1%}"
-    times = [Cell(_ms(part.ms), part.ms.value), Cell(share, part.share.value), Cell(_short(part.saved_ms))]
+def _row(taken: Pass, by: By, part: Part, ms: str, code: str = "") -> list[Cell]:
+    share = f"{part.share:.1%}" if part.is_known else "?"
+    times = [Cell(f"{ms}{_half(part.ms)}", part.ms.value), Cell(share, part.share), Cell(_short(part.saved_ms))]
+    mark = "*" * bool(taken.on_data)
     if by == "operator":
         # what the host takes to start a call is no rate of a device that is not here
-        ms = part.ms if taken.is_measured or part.bound != "calls" else Number(0.0)
-        rates = [_rate(part.flops, ms), _rate(part.moved_bytes, ms)]
-        work = [str(part.calls or ""), *rates, _short(part.intensity)]
+        time = part.ms if taken.is_measured or part.bound != "calls" else Number(0.0)
+        rates = [_rate(part.flops, time), _rate(part.moved_bytes, time)]
+        work = [f"{part.calls}{mark}" if part.calls else "", *rates, _short(part.intensity)]
         return [Cell(_cut(part.name, NAME_WIDTH)), *times, *map(Cell, work), Cell(part.bound)]
     held = part.saved_bytes if taken.mode == "train" else part.moved_bytes
-    costs = [Cell(si(part.macs)), Cell(size(held))]
+    costs = [Cell(text and f"{text}{mark}") for text in (si(part.macs), size(held))]
     if by == "submodule":
         return [Cell(_indented(part.name)), *times, *costs, Cell(size(part.peak_bytes))]
     return [Cell(_cut(part.name, NAME_WIDTH)), Cell(_cut_end(code)), *times, *costs, Cell(part.bound)]
 
 
-def _between(taken: Pass, columns: int) -> list[Cell]:
-    """Time outside operators: of a GPU its gaps, elsewhere Python and PyTorch's calls."""
-    apart = taken.between_ms
-    share = apart.value / taken.time.value
-    text = "~0 %" if not apart.has_interval or apart.low <= 0 else f"{share:.1%}"
-    cells = [Cell("(between operators)"), Cell(), Cell(_ms(apart)), Cell(text)]
-    return [*cells, *[Cell()] * (columns - len(cells))]
+def _filled(texts: Sequence[str], columns: dict[str, Origin]) -> list[Cell]:
+    """A row of which only the first columns have a text."""
+    return [*map(Cell, texts), *[Cell()] * (len(columns) - len(texts))]
 
 
-def _ms(number: Number) -> str:
-    """A time, and half of its interval as a share of it."""
-    if not math.isfinite(number.value) or not number.value:
+def _adding_up(taken: Pass, values: Sequence[float]) -> list[int]:
+    """Times in units of the last decimal, rounded up or down so that they add up to their rounded sum."""
+    exact = [value / _unit(taken) for value in values]
+    floors = [math.floor(each) for each in exact]
+    nearest = sorted(range(len(exact)), key=lambda at: floors[at] - exact[at])
+    ups = {*nearest[: round(math.fsum(exact)) - sum(floors)]}
+    return [floor + (at in ups) for at, floor in enumerate(floors)]
+
+
+def _unit(taken: Pass) -> float:
+    """Milliseconds of the last decimal of all times of a pass."""
+    whole = max(taken.sum_ms.value, taken.whole_ms) if taken.is_measured else taken.sum_ms.value
+    return 10.0 ** min(0, math.floor(math.log10(whole)) + 1 - DIGITS) if whole > 0 else 1.0
+
+
+def _ms_of(taken: Pass, count: int) -> str:
+    unit = _unit(taken)
+    return f"{count * unit:.{-round(math.log10(unit))}f}"
+
+
+def _half(number: Number) -> str:
+    """Half of what a time differs by between the passes, as a share of it."""
+    if not number.has_interval or not number.value:
         return ""
     share = (number.high - number.low) / 2 / abs(number.value)
-    half = f" ±{share:.0%}" if share <= 1 else " ±>100%"
-    return f"{significant(number.value)}{half if number.has_interval else ''}"
+    return f" ±{share:.0%}" if share <= 1 else " ±>100%"
 
 
 def _short(value: float) -> str:

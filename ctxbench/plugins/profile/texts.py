@@ -6,13 +6,17 @@ from ctxbench.plugins.profile.profile import BYS, Lines, Pass, Profile
 
 # The probability of an interval of measured times.
 INTERVAL = 0.95
+# Lines of Python that are told, at most, and the least share of the pass of one.
+TOLD, LEAST_SHARE = 5, 0.02
 
 
 def headline(profile: Profile, mode: Mode) -> str:
-    """Time of a pass and its device."""
+    """Time of a pass and its device; what disturbed it."""
     taken = profile.passes[mode]
     how = f"on {profile.device}" if taken.is_measured else f"predicted for {profile.device}, not measured"
-    return f"{profile.about}, {NOUNS[mode]}, {how}: {taken.time.text()} ms [{_band(taken)}]"
+    time = taken.time
+    doubt = f"\n{time.reason_not_comparable.capitalize()}: these times, and the order of the rows, are doubtful."
+    return f"{profile.about}, {NOUNS[mode]}, {how}: {time.text()} ms [{_band(taken)}]{doubt * time.disturbed}"
 
 
 def _band(taken: Pass) -> str:
@@ -24,15 +28,45 @@ def _band(taken: Pass) -> str:
 
 def sentences(taken: Pass) -> list[str]:
     """Sentences on the measurement of a pass, its possible savings, and the unknown."""
-    return [*_measured(taken), *taken.advice, *taken.notes]
+    counted = f"*: counted in a pass on numbers, because {taken.on_data}. What is kept and the peak are not known."
+    return [
+        *_measured(taken),
+        *_most(taken),
+        *_python(taken),
+        *taken.advice,
+        *[counted] * bool(taken.on_data),
+        *taken.notes,
+    ]
 
 
 def _measured(taken: Pass) -> list[str]:
     if not taken.is_measured:
         return []
+    doubt = "?: the row's time differs between these passes by more than itself, so its share is not known."
     return [
-        f"Operators account for {taken.accounted.over(0.01).text()} % of the pass. {len(taken.pass_ms)} passes without "
-        f"and as many with PyTorch's profiler, in turns: with it a pass takes {taken.overhead.text()} times as long."
+        f"All rows are of the same {len(taken.quiet)} passes with PyTorch's profiler, the quicker half of "
+        f"{len(taken.profiled_ms)}: sums of medians of calls. ± is half of what the middle half of these passes differ "
+        f"by. With the profiler a pass takes {taken.overhead.text()} times as long; the first line is without it.",
+        *[doubt] * any(not part.is_known for part in taken.parts("line")),
+    ]
+
+
+def _most(taken: Pass) -> list[str]:
+    """The line that could save most."""
+    most = max(taken.parts("line"), key=lambda part: part.saved_ms, default=None)
+    if most is None or not most.saved_ms or not most.is_known:
+        return []
+    times = f"{significant(most.saved_ms)} of its {significant(most.ms.value)} ms"
+    return [f"Most could be saved at {most.name}: {times} at most."]
+
+
+def _python(taken: Pass) -> list[str]:
+    """Lines of Python that take time outside of operators, where that is much of the pass."""
+    told = [each for each in taken.python if each.ms >= LEAST_SHARE * taken.time.value]
+    return [
+        f"Outside of operators, {each.line} in {each.function} takes {significant(each.ms)} ms "
+        f"({each.ms / taken.time.value:.0%} of a pass without the profiler, sampled)."
+        for each in told[:TOLD]
     ]
 
 
@@ -53,5 +87,7 @@ def as_csv(profile: Profile, lines: Lines) -> str:
     """All rows: the column `by` says what a row is of, `name` which one."""
     import pandas as pd
 
+    from ctxbench.table.table import csv_of
+
     frames = [profile.frame(by, lines).rename(columns={by: "name"}) for by in BYS]
-    return str(pd.concat(frames, keys=BYS, names=["by"]).reset_index(level=0).to_csv(index=False, lineterminator="\n"))
+    return csv_of(pd.concat(frames, keys=BYS, names=["by"]).reset_index(level=0))

@@ -2,11 +2,9 @@
 
 import json
 import re
-import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +44,13 @@ class Packed:
         self.tensor = tensor
 
 
+# Of the states of a scan, all alike, the registry's default of 16 would take seconds.
+FEW: dict[str, dict[str, int]] = {"vim": {"d_state": 2}}
+
+
 def on_meta(key: str) -> tuple[nn.Module, Tensor]:
     with torch.device("meta"):
-        return registry.get(key).build(64, {}), torch.empty(1, 64, 16, 16)
+        return registry.get(key).build(64, FEW.get(key, {})), torch.empty(1, 64, 16, 16)
 
 
 def counted(module: nn.Module, x: Tensor, mode: Mode) -> Costs:
@@ -83,7 +85,7 @@ def test_the_bytes_of_all_lines_are_those_of_the_peak_and_of_what_is_saved(key: 
 def test_what_the_lines_save_is_what_autograd_packs(key: str) -> None:
     """Counted by PyTorch's own hooks on the CPU, each storage once, without the input, the weights and the output."""
     torch.manual_seed(0)
-    module, x = registry.get(key).build(64, {}).train(), torch.randn(1, 64, 16, 16)
+    module, x = registry.get(key).build(64, FEW.get(key, {})).train(), torch.randn(1, 64, 16, 16)
     packed: weakref.WeakSet[Packed] = weakref.WeakSet()
 
     def pack(tensor: Tensor) -> Packed:
@@ -159,7 +161,7 @@ def built(name: str, device: str, size: int = 128) -> tuple[nn.Module, Tensor]:
 def test_a_planted_slow_line_is_predicted_to_save_most(line: str, mode: Mode, target: str, tmp_path: Path) -> None:
     module, x = built(planted(line, tmp_path), "meta")
     taken, _, spans = predicted(module, x, mode=mode, sheet=sheet(target), dtype="float32", autocast=None)
-    parts = taken.parts("line")
+    parts = sorted(taken.parts("line"), key=lambda part: -part.saved_ms)
     assert parts[0].name == f"planted.py:{PLANTED_LINE}"
     assert {part.name for part in parts if part.line is None} <= {f"({LOSS})", "(weights)"}
     assert sum(cost.ms[0] for cost in taken.costs if cost.ms) == pytest.approx(taken.time.value)
@@ -207,7 +209,7 @@ def test_a_planted_slow_line_that_is_measured_saves_most(line: str, mode: Mode, 
     machine = FakeMachine(found, recorder.calls)
     times = measure(lambda: None, this_machine.here, machine, recorder.calls, found.costs, 0.1)
     taken = Pass(mode, found.costs.all, ROOF, times.plain, times.profiled)
-    assert taken.parts("line")[0].name == f"planted.py:{PLANTED_LINE}"
+    assert max(taken.parts("line"), key=lambda part: part.saved_ms).name == f"planted.py:{PLANTED_LINE}"
     assert not [span for span in times.last if span.place == UNKNOWN]
     assert len(times.last) == len(recorder.calls) + len(machine.gradients)
 
@@ -216,7 +218,7 @@ def test_a_planted_slow_line_that_is_measured_saves_most(line: str, mode: Mode, 
 def test_a_copy_is_named_in_training_where_another_line_saves_more(line: str, tmp_path: Path) -> None:
     module, x = built(planted(line, tmp_path), "meta")
     taken, found, _ = predicted(module, x, mode="train", sheet=sheet("t4"), dtype="float32", autocast=None)
-    assert taken.parts("line")[0].name != f"planted.py:{PLANTED_LINE}"
+    assert max(taken.parts("line"), key=lambda part: part.saved_ms).name != f"planted.py:{PLANTED_LINE}"
     assert f"Without the copies at planted.py:{PLANTED_LINE} (clone, " in " ".join(advice(taken, found.memory))
 
 
@@ -246,6 +248,11 @@ def test_the_fewest_passes_justify_the_interval_that_is_told() -> None:
     assert (len(times.plain), max(times.plain) < 30) == (FEWEST, True)
     alone = Pass("infer", [], ROOF, times.plain, times.profiled)
     assert "[95 % interval]" in headline(Profile("", "", {"infer": alone}), "infer")
+    assert "\n" not in headline(Profile("", "", {"infer": replace(alone, others_share=0.1)}), "infer")
+    busy = headline(Profile("", "", {"infer": replace(alone, others_share=0.79)}), "infer")
+    assert busy.endswith(
+        "\nOther work kept 79% of the cores busy: these times, and the order of the rows, are doubtful."
+    )
     drifting = Pass("infer", [], ROOF, [*range(1, 41)], [*range(2, 42)])
     assert "[the smallest and the largest of 40 passes]" in headline(Profile("", "", {"infer": drifting}), "infer")
 
@@ -287,7 +294,7 @@ def test_kernels_and_gradients_are_booked_to_the_calls_that_made_them() -> None:
     ]
     assert [each.busy for each in spans_of(events, [], calls)] == [20, 10, 10, 25, 28, 4, 6]
     taken = Pass("train", of_spans(spans), ROOF, [500e-6] * 5, [600e-6] * 5)
-    assert taken.accounted.value == pytest.approx(320 / 500)
+    assert taken.sum_ms.value == pytest.approx(320e-6)
     assert taken.between_ms.value == pytest.approx(280e-6)
     assert taken.overhead.value == pytest.approx(1.2)
 
@@ -349,6 +356,7 @@ def test_a_module_whose_source_is_no_file_goes_by_submodule_and_operator() -> No
     exec(compile(NOTEBOOK, "<cell>", "exec"), names)
     found = ctxbench.profile(names["Cell"](), (1, 8, 6, 5), target="a100-40gb")
     assert not found.sources
+    assert re.search(r"^<cell>:9 .*\n(.*\n)*submodule +ms .*\n(.*\n)*operator +ms ", str(found), re.MULTILINE)
     taken = found.passes["infer"]
     assert [part.name for part in taken.parts("submodule")] == ["", "inside"]
     assert {part.name for part in taken.parts("operator")} >= {"convolution", "relu"}
@@ -368,16 +376,16 @@ def test_a_measured_module_without_a_file_goes_by_submodule_and_operator() -> No
 def test_a_module_that_raises_names_its_line_from_python(tmp_path: Path) -> None:
     name = planted("raise ValueError('no such day')", tmp_path)
     for target in (None, "t4"):
-        with pytest.raises(Exception, match="no such day") as raised:
+        with pytest.raises(ctxbench.UsageError, match=rf"no such day.*planted\.py(?:, line |:){PLANTED_LINE}"):
             ctxbench.profile(name, (1, 8, 6, 5), target=target)
-        told = "".join(traceback.format_exception(raised.value))
-        assert re.search(rf"planted\.py(?:\", line |:){PLANTED_LINE}", told)
 
 
-def test_the_frames_of_a_measured_profile_agree() -> None:
+def test_the_frames_of_a_measured_profile_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     module = nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU())
+    monkeypatch.setattr(this_machine.here, "others", lambda: lambda: 0.5)
     found = ctxbench.profile(module, (1, 8, 6, 5))
     assert [*found.passes] == ["infer", "train"]
+    assert [taken.time.others_share for taken in found.passes.values()] == [0.5, 0.5]
     frames = [found.frame(by) for by in BYS]
     for mode, taken in found.passes.items():
         line, tree, operator = (frame[frame["mode"] == mode] for frame in frames)
@@ -402,7 +410,7 @@ def test_the_parts_of_the_flame_graph_are_as_wide_as_the_whole() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"module": 3}, "a module, a class or a name"),
+        ({"module": 3}, "modules holds int; it takes names"),
         ({"shape": (1, 8)}, "shape"),
         ({"target": "a100"}, "a100"),
         ({"mode": "eval"}, "eval"),
@@ -427,7 +435,13 @@ def test_the_command_prints_tables_of_100_columns_and_writes_its_files(
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line for line in done.stdout.splitlines() if not line.startswith(("- ", "cpu,", "wrote "))]
     assert max(map(len, rows)) <= 100
-    for word in ("inference, on cpu, 1 thread", "training, on cpu", "Operators account for", "times as long", "first"):
+    for word in (
+        "inference, on cpu, 1 thread",
+        "training, on cpu",
+        "All rows are of the same",
+        "times as long",
+        "first",
+    ):
         assert word in done.stdout
     frame = pd.read_csv(table)
     assert set(frame["by"]) == {"line", "submodule", "operator"}
@@ -455,7 +469,7 @@ def test_a_prediction_measures_nothing_and_finds_the_slow_line(command: Callable
     assert "At planted.py:12, one module calls mul 64 times" in done.stdout
 
 
-@pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make extras")
+@pytest.mark.extra("networks")
 def test_a_network_goes_by_its_submodules_and_the_lines_of_the_module(command: Callable[..., Any], block: str) -> None:
     where = ("--network", "resnet18_os32", "--shape", "1,3,32,32", "--threads", "1", "--mode", "infer")
     done = command("profile", block, *where)

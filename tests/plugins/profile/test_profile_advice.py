@@ -56,17 +56,17 @@ def told(line: str, folder: Path, mode: Mode = "infer", device: Literal["cuda", 
             for each in advice(taken, found.memory)]  # fmt: skip
 
 
-COPIES = "Without the copies at {} ({}), # ms (#% of the pass) are saved at most."
+COPIES = "Without the copies at {} ({}), # ms (#% of all rows) are saved at most."
 LOOP = (
-    "At {}, one module calls {} times, and starting the calls takes most of # ms (#% of the pass): if no call needs "
+    "At {}, one module calls {} times, and starting the calls takes most of # ms (#% of all rows): if no call needs "
     "another's result, one for all saves # ms at most."
 )
 UNFUSED = (
-    "scaled_dot_product_attention at {} has no fused kernel here: {}. The line takes # ms (#% of the pass); with one, "
+    "scaled_dot_product_attention at {} has no fused kernel here: {}. The line takes # ms (#% of all rows); with one, "
     "# ms are saved at most."
 )
 SCALED = (
-    "At {} a product of {} numbers is scaled. A factor has {} as many: scale that, and # ms (#% of the pass) are saved "
+    "At {} a product of {} numbers is scaled. A factor has {} as many: scale that, and # ms (#% of all rows) are saved "
     "at most."
 )
 LAYOUT = "The kernel of {} copies {}, because the layout of an argument is not contiguous: # ms at the roofline."
@@ -133,9 +133,9 @@ def test_the_times_of_the_sentences_are_those_of_the_line(tmp_path: Path) -> Non
 
     for mode in MODES:
         text, part = sentence("x = x.clone()", mode)
-        assert f", {significant(part.ms.value)} ms ({part.share.value:.0%} of the pass)" in text
+        assert f", {significant(part.ms.value)} ms ({part.share:.0%} of all rows)" in text
         text, part = sentence("x = torch.cat([each * 2 for each in x.split(1, 2)], 2)", mode)
-        assert f"most of {significant(part.ms.value)} ms ({part.share.value:.0%} of the pass)" in text
+        assert f"most of {significant(part.ms.value)} ms ({part.share:.0%} of all rows)" in text
         assert f"saves {significant(part.saved_ms)} ms at most" in text
         text, part = sentence("x = x + functional.scaled_dot_product_attention(*[x[None]] * 3)[0]", mode)
         assert f"The line takes {significant(part.ms.value)} ms" in text
