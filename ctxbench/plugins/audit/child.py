@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
-from torch import nn
-
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
 from ctxbench.plugins.audit.counts import Counts
+from ctxbench.plugins.audit.roles import Roles, is_vector, roles_of
 from ctxbench.plugins.macs.counter import MacCount, UncountableError, count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -42,9 +41,10 @@ class _Parts:
         self._model, self._x = case.on_meta()
         self._known: dict[str, Callable[[], int]] = {
             "params": lambda: count_params(self._model),
-            "params_bias": lambda: _in_layers(self._model, norms=False),
-            "params_norm": lambda: _in_layers(self._model, norms=True),
-            "params_matrices": lambda: sum(each.numel() for each in self._model.parameters() if each.dim() > 1),
+            "params_bias": lambda: self._roles.bias,
+            "params_norm": lambda: self._roles.norm,
+            "params_vectors": lambda: self._roles.vectors,
+            "params_matrices": lambda: sum(each.numel() for each in self._model.parameters() if not is_vector(each)),
             "buffers": lambda: sum(each.numel() for each in self._model.buffers() if each.is_floating_point()),
             "macs": lambda: self._macs.macs,
             "macs_matmul": lambda: self._macs.macs_matmul,
@@ -66,13 +66,6 @@ class _Parts:
     def _macs(self) -> MacCount:
         return count_macs(self._model, self._x)
 
-
-def _in_layers(model: nn.Module, norms: bool) -> int:
-    """The parameters of normalisations, or the biases of all other layers."""
-    found = {
-        parameter: parameter.numel()
-        for layer in model.modules()
-        for name, parameter in layer.named_parameters(recurse=False)
-        if ("Norm" in type(layer).__name__) == norms and (norms or name == "bias")
-    }
-    return sum(found.values())
+    @cached_property
+    def _roles(self) -> Roles:
+        return roles_of(self._model, self._x)

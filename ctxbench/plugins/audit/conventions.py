@@ -13,7 +13,7 @@ from ctxbench.registry.formula import evaluate, names_in
 _PARAMS = {
     "without biases": "params - params_bias",
     "without normalisation": "params - params_norm",
-    "without biases and normalisation": "params - params_bias - params_norm",
+    "without biases, normalisation and scales": "params - params_vectors",
     "with buffers": "params + buffers",
 }
 _MACS = {
@@ -49,13 +49,15 @@ OTHERS: dict[str, Mapping[str, str]] = {
 # A figure is tried with so many of these at once.
 MOST_CHANGES = 2
 CUT = "cut, not rounded"
+# What tells a convention from the source's own, in words; of the source's own, nothing.
+Changes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Convention:
     """A reading of a figure: `form` gives it from the counts, of which `instead` may replace that of the `quantity`.
 
-    It is `scale` times that, in this unit. `changes` are what tells it from the source's own.
+    It is `scale` times that, in this unit.
     """
 
     quantity: str
@@ -64,42 +66,47 @@ class Convention:
     instead: str = ""
     scale: Fraction = Fraction(1)
     cut: bool = False
-    changes: tuple[str, ...] = ()
 
     @property
     def needs(self) -> set[str]:
         """The counts that it is made of."""
         return {*COUNTS} & ((names_in(self.form) - {self.quantity}) | names_in(self.instead or self.quantity))
 
+    @property
+    def is_more(self) -> bool | None:
+        """True for a training step in place of a forward pass, which costs less; False for the other way round."""
+        own, other = "train" in self.quantity, "train" in (self.instead or self.quantity)
+        return None if own == other else other
+
     def counted(self, counts: Mapping[str, int]) -> Fraction:
         """The number from counts and sizes, in units of one."""
         own = {self.quantity: evaluate(self.instead, counts)} if self.instead else {}
         return evaluate(self.form, {**counts, **own}) * self.scale
 
-    def agrees(self, printed: Printed, counts: Mapping[str, int]) -> bool:
-        """Return whether the count, rounded or cut to the printed digits, is the figure."""
-        over = self.counted(counts) / printed.factor(self.unit) - printed.value
+    def agrees(self, printed: Printed, counted: Fraction) -> bool:
+        """Return whether a count, rounded or cut to the printed digits, is the figure."""
+        over = counted / printed.factor(self.unit) - printed.value
         return 0 <= over < printed.step if self.cut else abs(over) <= printed.step / 2
 
 
-def others(own: Convention) -> list[Convention]:
-    """All but the source's own, those with the fewest changes first."""
+def others(own: Convention) -> dict[Changes, Convention]:
+    """All but the source's own, by their changes: those with the fewest first, a figure that is cut last."""
     instead = {"": "", **OTHERS.get(own.quantity, {})}
-    choices = itertools.product(instead, _scales(own), _units(own.unit), (False, True))
-    found = []
-    for what, (operations, scale), (prefix, unit), cut in choices:
-        changes = tuple(filter(None, (what, operations, prefix, CUT if cut else "")))
+    found: dict[Changes, Convention] = {}
+    for what, (operations, scale), (prefix, unit) in itertools.product(instead, _scales(own), _units(own.unit)):
+        changes = tuple(filter(None, (what, operations, prefix)))
         if 0 < len(changes) <= MOST_CHANGES:
-            found.append(replace(own, instead=instead[what], scale=scale, unit=unit, cut=cut, changes=changes))
-    return sorted(found, key=lambda each: len(each.changes))
+            found[changes] = replace(own, instead=instead[what], scale=scale, unit=unit)
+    ordered = sorted(found.items(), key=lambda each: len(each[0]))
+    return {**dict(ordered), (CUT,): replace(own, cut=True)}
 
 
 def _scales(own: Convention) -> list[tuple[str, Fraction]]:
     """Other scales of an operation's count than the source's."""
     if own.quantity not in ("macs", "macs_train"):
         return [("", Fraction(1))]
-    zero = dict.fromkeys((*COUNTS, *SIZES), 0)
-    twice = evaluate(own.form, {**zero, own.quantity: 1}) - evaluate(own.form, zero) == 2
+    ones = dict.fromkeys((*COUNTS, *SIZES), 1)  # zeros may be divided by
+    twice = evaluate(own.form, {**ones, own.quantity: 2}) - evaluate(own.form, ones) == 2
     other = ("as MACs", Fraction(1, 2)) if twice else ("as two operations a MAC", Fraction(2))
     return [("", Fraction(1)), other]
 

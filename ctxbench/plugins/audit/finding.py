@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ctxbench.base import disk
+from ctxbench.base.texts import csv_cell
 from ctxbench.results.csv_file import csv_line
 
 
@@ -17,6 +18,7 @@ class Verdict(StrEnum):
     EQUAL = "equal"
     CONVENTION = "equal by another convention"
     CONFIGURATION = "equal by another configuration"
+    NOT_AS_COLUMN = "not as the rest of the column"
     CANNOT_BE = "cannot be"
     NOT_REPRODUCED = "not reproduced"
     NOT_JUDGED = "not judged"
@@ -39,7 +41,8 @@ HEADER = tuple(each.name for each in fields(Finding))
 
 def write(path: Path, findings: Sequence[Finding]) -> None:
     """Write findings as CSV. UsageError if the file cannot be written."""
-    disk.write(path, "".join(map(csv_line, [HEADER, *map(astuple, findings)])))
+    rows = (map(csv_cell, astuple(each)) for each in findings)
+    disk.write(path, "".join(map(csv_line, [HEADER, *rows])))
 
 
 def read(path: Path) -> list[Finding]:

@@ -6,26 +6,32 @@ from pathlib import Path
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
-from ctxbench.model.case import Case
-from ctxbench.model.conditions import CONDITIONS, Shape
+from ctxbench.model.case import EMPTY, Case
+from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.published import COUNTS, Alternative, Published, sizes
 from ctxbench.model.read_suite import location_of
 
 # Counts these of a case: the numbers by name, and why others are not known.
 Count = Callable[[Case, Iterable[str]], tuple[Mapping[str, int], Mapping[str, str]]]
+# Where libraries have the functions that build their networks.
+LIBRARIES = {"timm": "timm.models", "torchvision": "torchvision.models"}
 
 
 @dataclass
 class Recount:
-    """Counts for the rows of a table, each number once; `blocks` take the place of those with these names."""
+    """Counts for the rows of a table, each number once; `blocks` take the place of those with these names.
+
+    `failed` has the sentence of each case that could not be counted, by its reference and its id.
+    """
 
     path: Path
     table: Published
     count: Count
     blocks: Mapping[str, str] = field(default_factory=dict)
-    _values: dict[str, dict[str, int]] = field(default_factory=dict)
-    _missing: dict[str, dict[str, str]] = field(default_factory=dict)
-    _places: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    failed: dict[tuple[str, str], str] = field(default_factory=dict)
+    _values: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    _missing: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    _cases: dict[tuple[str, str], Case] = field(default_factory=dict)
 
     def check(self) -> None:
         """UsageError names the line of the first row or alternative that is of nothing that there is."""
@@ -36,44 +42,64 @@ class Recount:
             for name in each.rows or self.table.rows:
                 self.case(name, each)
 
+    def check_failures(self) -> None:
+        """UsageError names the line of the first row with its failure, where no row could be counted."""
+        rows = (name for name, row in self.table.rows.items() if {*COUNTS} & row.printed.keys())
+        reasons = {name: self.failure(name) for name in rows}
+        if reasons and all(reasons.values()):
+            name, reason = next(iter(reasons.items()))
+            raise self.wrong(("rows", name), name, UsageError(reason))
+
+    def failure(self, name: str, other: Alternative | None = None) -> str:
+        """The sentence of the case of a row, or of an alternative to it, that could not be counted; "" if it could."""
+        case = self.case(name, other)
+        return self.failed.get((case.reference, case.id), "")
+
     def case(self, name: str, other: Alternative | None = None) -> Case:
         """The case of a row, or of an alternative to it. UsageError names the line of what cannot be."""
+        key = next((key for key, each in self.table.alternatives.items() if each is other), "")
+        if (key, name) not in self._cases:
+            try:
+                self._cases[key, name] = self._case(name, other)
+            except UsageError as error:
+                raise self.wrong(("alternatives", key) if key else ("rows", name), name, error) from None
+        return self._cases[key, name]
+
+    def _case(self, name: str, other: Alternative | None) -> Case:
         row, shape = self.table.rows[name], self.table.shape_of(name)
         block, network, settings = row.block, row.network, row.settings
-        keys = ("rows", name)
         if other:
-            (key,) = [key for key, each in self.table.alternatives.items() if each is other]
-            keys = ("alternatives", key)
             block, shape = other.block or block, other.shape or shape
             network = network if other.network is None else other.network
             settings = other.settings if other.block else {**settings, **other.settings}
-        try:
-            found = _case(self.blocks.get(block, block), network, settings, shape)
-        except UsageError as error:
-            raise self._wrong(keys, name, error) from None
-        self._places.setdefault(found.id, (keys, name))
-        return found
+        if shape is None:
+            raise UsageError("the row has no shape, and the table names none")
+        has_slot = bool(block) or ":" not in network
+        entry = registry.get(self.blocks.get(block, block) or (EMPTY if has_slot else whole(network)))
+        network = registry.absolute(CONDITIONS["network"].checked(network)) if has_slot else ""
+        hparams = entry.check_hparams(settings)
+        return Case(entry.key, entry.reference, hparams, shape, entry.defaults, network=network, device="meta")
 
-    def _wrong(self, keys: tuple[str, ...], row: str, error: UsageError) -> UsageError:
+    def wrong(self, keys: tuple[str, ...], row: str, error: UsageError) -> UsageError:
+        """An error with the line of these keys, and the row."""
         return UsageError(f"{location_of(self.path, keys)}: row {row!r}: {error}")
 
     def counts(self, case: Case, names: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
         """These counts of a case with the sizes of its input, and why others of them are not known."""
-        values, missing = self._values.setdefault(case.id, {}), self._missing.setdefault(case.id, {})
-        if new := {*names} - values.keys() - missing.keys():
+        key, names = (case.reference, case.id), {*names}
+        values, missing = self._values.setdefault(key, {}), self._missing.setdefault(key, {})
+        if new := names - values.keys() - missing.keys():
             try:
-                found, lacking = self.count(case, sorted(new))
+                found, lacking = self.count(case, sorted(new)) if key not in self.failed else ({}, {})
             except UsageError as error:
-                raise self._wrong(*self._places[case.id], error) from None
+                found, lacking = {}, {}
+                self.failed[key] = str(error)
             values |= found
-            missing |= lacking
-        return {**sizes(case.shape), **values}, {name: missing[name] for name in names if name in missing}
+            missing |= lacking or dict.fromkeys(new - values.keys(), self.failed.get(key, ""))
+        return {**sizes(case.shape), **values}, {name: missing[name] for name in sorted(names) if name in missing}
 
 
-def _case(block: str, network: str, settings: Mapping[str, object], shape: Shape | None) -> Case:
-    entry = registry.get(block)
-    if shape is None:
-        raise UsageError("the row has no shape, and the table names none")
-    network = registry.absolute(CONDITIONS["network"].checked(network))
-    hparams = entry.check_hparams(settings)
-    return Case(entry.key, entry.reference, hparams, shape, entry.defaults, network=network, device="meta")
+def whole(network: str) -> str:
+    """The reference of a whole network: `timm:NAME` and `torchvision:NAME` are the libraries' own."""
+    source, _, name = network.rpartition(":")
+    return f"{LIBRARIES.get(source, source)}:{name}" if source else network

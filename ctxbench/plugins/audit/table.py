@@ -12,6 +12,7 @@ _TONES: dict[Verdict, Tone] = {
     Verdict.EQUAL: "good",
     Verdict.CONVENTION: "good",
     Verdict.CONFIGURATION: "doubtful",
+    Verdict.NOT_AS_COLUMN: "doubtful",
     Verdict.NOT_REPRODUCED: "doubtful",
     Verdict.CANNOT_BE: "bad",
     Verdict.NOT_JUDGED: "",
@@ -31,7 +32,7 @@ def audit_table(table: Published, findings: Sequence[Finding]) -> Table:
         rows += [(each.row, each.quantity, Cell(each.printed, notes=numbers), each.counted, verdict, each.why)]
     headings: dict[str, Origin] = {"row": "label", "quantity": "label", "printed": "published", "counted": "counted"}
     made = plain_table({**headings, "verdict": "text", "why": "text"}, rows, f"{table.title}: {summary(findings)}")
-    return replace(made, caption=(*caption(table), *_left_out(findings)), notes=notes.texts)
+    return replace(made, caption=(*of_columns(findings), *caption(table), *_left_out(findings)), notes=notes.texts)
 
 
 def _left_out(findings: Sequence[Finding]) -> list[str]:
@@ -41,6 +42,24 @@ def _left_out(findings: Sequence[Finding]) -> list[str]:
         if each.quantity not in COUNTS:
             reasons.setdefault(each.why, {})[each.quantity] = None
     return [f"Not judged: {', '.join(quantities)}; {why}." for why, quantities in reasons.items()]
+
+
+def of_columns(findings: Sequence[Finding]) -> list[str]:
+    """A line for each column of two judged figures or more: by which convention how many of them are equal."""
+    columns: dict[str, list[Finding]] = {}
+    for each in findings:
+        if each.verdict != Verdict.NOT_JUDGED:
+            columns.setdefault(each.quantity, []).append(each)
+    lines = []
+    for quantity, own in columns.items():
+        verdicts = Counter(each.verdict for each in own)
+        equal, other = verdicts[Verdict.EQUAL], verdicts[Verdict.CONVENTION]
+        name = next((each.why for each in own if each.verdict == Verdict.CONVENTION), "as the source means it")
+        if len(own) > 1 and 2 * (equal + other) > len(own):
+            lines.append(f"{quantity}: {equal + other} of {len(own)} figures are equal by one convention: {name}.")
+        elif len(own) > 1:
+            lines.append(f"{quantity}: no convention makes more than half of the {len(own)} figures equal.")
+    return lines
 
 
 def caption(table: Published) -> list[str]:

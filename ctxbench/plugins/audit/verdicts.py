@@ -1,160 +1,198 @@
-"""Decides what each figure of a published table is: by the counts, by conventions and configurations, by bounds."""
+"""Decides what each figure of a published table is: by the counts, by its column, by configurations, by bounds."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from ctxbench.base.number import fixed
-from ctxbench.model.case import Case
+from ctxbench.base.errors import UsageError
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import COUNTS, Alternative, Bound, Printed, sizes
-from ctxbench.plugins.audit.conventions import Convention, others
+from ctxbench.plugins.audit.column import chance, convention_of, fitting
+from ctxbench.plugins.audit.conventions import Changes
 from ctxbench.plugins.audit.differences import broken
+from ctxbench.plugins.audit.figure import Figure
 from ctxbench.plugins.audit.finding import Finding, Verdict
+from ctxbench.plugins.audit.reasons import explanations, reasons
 from ctxbench.plugins.audit.recount import Recount
-from ctxbench.registry.formula import evaluate
+from ctxbench.registry.formula import FormulaError, evaluate
 
 NO_TIME = "a time is measured on its device, not counted"
 NO_COUNT = "ctxbench does not count it"
 WEIGHTS = "its weights alone, all applied at each position, take more"
+# Counts that one pass gives: those of a row are asked for at once.
+PARAMS = ("params", "params_bias", "params_norm", "params_vectors", "params_matrices", "buffers")
+MACS = ("macs", "macs_matmul", "macs_layers", "macs_norm")
+# By row and quantity.
+Findings = dict[tuple[str, str], Finding]
 
 
 def judge(recount: Recount, on_row: Callable[[str], object] = lambda row: None) -> list[Finding]:
-    """A finding for each figure of the table, row by row. UsageError names the line of what cannot be counted."""
+    """A finding for each figure of the table, row by row; those of a row that cannot be counted are not judged.
+
+    UsageError names the line of what is wrong in the file, and that of the first row where no row can be counted.
+    """
     recount.check()
-    found = []
-    for row, content in recount.table.rows.items():
+    rows = recount.table.rows
+    for row in rows:
         on_row(row)
-        found += [_Figure(recount, row, quantity).finding() for quantity in content.printed]
+        _count(recount, row)
+    recount.check_failures()
+    found: Findings = {}
+    quantities = dict.fromkeys(quantity for row in rows.values() for quantity in row.printed)
+    for quantity in quantities:
+        figures = [Figure(recount, name, quantity) for name, row in rows.items() if quantity in row.printed]
+        found |= _Column.of(quantity, figures).findings()
     breaks = broken(recount.table)
+    ordered = [found[name, quantity] for name, row in rows.items() for quantity in row.printed]
     return [
         replace(each, verdict=Verdict.CANNOT_BE, why=breaks[each.row, each.quantity])
         if each.verdict != Verdict.EQUAL and (each.row, each.quantity) in breaks
         else each
-        for each in found
+        for each in ordered
     ]
 
 
+def _count(recount: Recount, row: str) -> None:
+    """Count what the figures of a row need. UsageError names its line where a closed form cannot be evaluated."""
+    figures = [Figure(recount, row, quantity) for quantity in recount.table.rows[row].printed if quantity in COUNTS]
+    names = {name for each in figures for name in each.own.needs}
+    for group in (PARAMS, MACS):
+        names |= {*group} if any(each.quantity == group[0] for each in figures) else set()
+    try:
+        if figures:
+            recount.counts(figures[0].case, names)
+        for each in figures:
+            each.counted(each.own)
+    except FormulaError as error:
+        raise recount.wrong(("rows", row), row, error) from None
+
+
 @dataclass(frozen=True)
-class _Figure:
-    """One figure, with what decides on it."""
+class _Column:
+    """The figures of a quantity that can be judged, the convention of most of them, and those that cannot."""
 
-    recount: Recount
-    row: str
-    quantity: str
+    figures: Sequence[Figure]
+    changes: Changes | None
+    others: Mapping[Figure, str] = field(default_factory=dict)
 
-    @property
-    def text(self) -> str:
-        return self.recount.table.rows[self.row].printed[self.quantity]
+    @classmethod
+    def of(cls, quantity: str, figures: Sequence[Figure]) -> "_Column":
+        if quantity not in COUNTS:
+            reason = NO_TIME if quantity.startswith("latency") else NO_COUNT
+            return cls((), None, dict.fromkeys(figures, reason))
+        missing = {each: each.missing for each in figures if each.missing}
+        judged = [each for each in figures if each not in missing]
+        return cls(judged, convention_of(judged), missing)
 
-    @property
-    def printed(self) -> Printed:
-        return Printed.parse(self.text)
+    def findings(self) -> Findings:
+        """A finding for each figure."""
+        found = {(each.row, each.quantity): self._finding(each) for each in self.figures}
+        for each, why in self.others.items():
+            found[each.row, each.quantity] = Finding(each.row, each.quantity, each.text, "", Verdict.NOT_JUDGED, why)
+        return found
 
-    @property
-    def unit(self) -> Unit:
-        return self.recount.table.unit(self.quantity)
+    def _finding(self, figure: Figure) -> Finding:
+        counted = figure.counted(figure.own)
+        assert counted is not None
+        verdict, why = self._verdict(figure)
+        return Finding(figure.row, figure.quantity, figure.text, figure.written(counted), verdict, why)
 
-    def finding(self) -> Finding:
+    def _verdict(self, figure: Figure) -> tuple[Verdict, str]:
         """The verdict: the first that holds, from equal to not reproduced."""
-        if self.quantity not in COUNTS:
-            return self._says(Verdict.NOT_JUDGED, "", NO_TIME if self.quantity.startswith("latency") else NO_COUNT)
-        own, case = self._own(), self.recount.case(self.row)
-        counts, missing = self.recount.counts(case, own.needs)
-        if missing:
-            return self._says(Verdict.NOT_JUDGED, "", "; ".join(missing.values()))
-        counted = self.written(own.counted(counts))
-        if own.agrees(self.printed, counts):
-            return self._says(Verdict.EQUAL, counted)
-        if why := self._by_convention(own, case):
-            return self._says(Verdict.CONVENTION, counted, why)
-        nearest, why = self._by_configuration()
+        changes, own = self.changes, figure.fits(())
+        if own and (not changes or figure.fits(changes)):
+            return Verdict.EQUAL, ""
+        if changes and figure.fits(changes):
+            return Verdict.CONVENTION, "; ".join(changes)
+        try:
+            nearest, why = _by_configuration(figure)
+        except UsageError as error:
+            return Verdict.NOT_JUDGED, str(error)
         if why:
-            return self._says(Verdict.CONFIGURATION, counted, why)
-        if why := next(self._bounds(case), ""):
-            return self._says(Verdict.CANNOT_BE, counted, why)
-        return self._says(Verdict.NOT_REPRODUCED, counted, nearest)
+            return Verdict.CONFIGURATION, why
+        if why := next(_bounds(figure), ""):
+            return Verdict.CANNOT_BE, why
+        if own:
+            return Verdict.NOT_AS_COLUMN, "equal as the source means it, where the column is not"
+        found = [nearest] * bool(nearest)
+        if fits := fitting(figure):
+            clues = [*explanations(figure, self.figures, changes or ())]
+            would = f"would be equal: {'; '.join(fits[0])} ({chance(figure)})"
+            verdict = Verdict.NOT_REPRODUCED if changes is None else Verdict.NOT_AS_COLUMN
+            return verdict, "; ".join([would, *clues, *found])
+        return Verdict.NOT_REPRODUCED, "; ".join([reasons(figure, self.figures, changes or ()), *found])
 
-    def _says(self, verdict: Verdict, counted: str, why: str = "") -> Finding:
-        return Finding(self.row, self.quantity, self.text, counted, verdict, why)
 
-    def written(self, value: Fraction) -> str:
-        """A number in the unit of the figure, with one digit more than is printed."""
-        return fixed(float(value / self.printed.factor(self.unit)), self.printed.decimals + 1) + self.printed.suffix
+def _by_configuration(figure: Figure) -> tuple[str, str]:
+    """Nearest among the alternatives to the row; then the one with an equal figure, if there is one.
 
-    def _own(self, other: Alternative | None = None) -> Convention:
-        """The convention that the source names, of the row or of an alternative to it."""
-        table = self.recount.table
-        forms = {**table.counts, **table.rows[self.row].counts, **(other.counts if other else {})}
-        return Convention(self.quantity, forms.get(self.quantity, self.quantity), self.unit)
+    UsageError names one whose module fails.
+    """
+    alternatives = figure.recount.table.alternatives.values()
+    tried = [each for each in alternatives if figure.row in (each.rows or [figure.row]) and _differs(figure, each)]
+    near: dict[Fraction, str] = {}
+    for each in tried:
+        own = figure.own_of(each)
+        value = figure.counted(own, each)
+        if failure := figure.recount.failure(figure.row, each):
+            raise UsageError(f"another configuration, {each.about}, cannot be counted: {failure}")
+        if value is None:
+            continue
+        away = abs(value / figure.printed.factor(figure.unit) - figure.printed.value)
+        near.setdefault(away, f"the nearest, {each.about}, gives {figure.written(value)}")
+        if own.agrees(figure.printed, value) or replace(own, cut=True).agrees(figure.printed, value):
+            odd = "".join(_contradictions(figure, each))
+            return "", f"{each.about}{odd} ({_tried(len(tried))})"
+    return f"{near[min(near)]} ({_tried(len(tried))})" if near else "", ""
 
-    def _by_convention(self, own: Convention, case: Case) -> str:
-        """Under which other convention the figure is equal, and how many were tried."""
-        tried = others(own)
-        for each in tried:
-            counts, missing = self.recount.counts(case, each.needs)
-            if not missing and each.agrees(self.printed, counts):
-                return f"{'; '.join(each.changes)} ({_tried(len(tried), 'convention')})"
-        return ""
 
-    def _by_configuration(self) -> tuple[str, str]:
-        """Nearest among the alternatives to the row; then the one with an equal figure, if there is one."""
-        alternatives = self.recount.table.alternatives.values()
-        tried = [each for each in alternatives if self.row in (each.rows or [self.row]) and self._differs(each)]
-        near: dict[Fraction, str] = {}
-        for each in tried:
-            own, case = self._own(each), self.recount.case(self.row, each)
-            counts, missing = self.recount.counts(case, own.needs)
-            if missing:
-                continue
-            value = own.counted(counts)
-            away = abs(value / self.printed.factor(self.unit) - self.printed.value)
-            near.setdefault(away, f"the nearest, {each.about}, gives {self.written(value)}")
-            if own.agrees(self.printed, counts) or replace(own, cut=True).agrees(self.printed, counts):
-                odd = "".join(self._contradictions(each, case))
-                return "", f"{each.about}{odd} ({_tried(len(tried), 'configuration')})"
-        return f"{near[min(near)]} ({_tried(len(tried), 'configuration')})" if near else "", ""
+def _differs(figure: Figure, other: Alternative) -> bool:
+    """Return whether an alternative changes this quantity."""
+    return figure.quantity in other.counts or figure.recount.case(figure.row, other) != figure.case
 
-    def _differs(self, other: Alternative) -> bool:
-        """Return whether an alternative changes this quantity."""
-        return self.quantity in other.counts or self.recount.case(self.row, other) != self.recount.case(self.row)
 
-    def _contradictions(self, other: Alternative, case: Case) -> Iterator[str]:
-        """Other figures of the row that contradict an alternative."""
-        for quantity in self.recount.table.rows[self.row].printed:
-            figure = _Figure(self.recount, self.row, quantity)
-            if quantity == self.quantity or quantity not in COUNTS or not figure._differs(other):
-                continue
-            own = figure._own(other)
-            counts, missing = self.recount.counts(case, own.needs)
-            if not missing and not own.agrees(figure.printed, counts):
-                yield f"; its {quantity} would be {figure.written(own.counted(counts))}, not {figure.text}"
+def _contradictions(figure: Figure, other: Alternative) -> Iterator[str]:
+    """Other figures of the row that contradict an alternative."""
+    for quantity in figure.recount.table.rows[figure.row].printed:
+        each = Figure(figure.recount, figure.row, quantity)
+        if quantity == figure.quantity or quantity not in COUNTS or not _differs(each, other):
+            continue
+        own = each.own_of(other)
+        value = each.counted(own, other)
+        if value is not None and not own.agrees(each.printed, value):
+            yield f"; its {quantity} would be {each.written(value)}, not {each.text}"
 
-    def _bounds(self, case: Case) -> Iterator[str]:
-        """Lower bounds above the figure, with the arithmetic."""
-        table = self.recount.table
-        known = {
-            key: _lowest(Printed.parse(text), table.unit(key)) for key, text in table.rows[self.row].printed.items()
-        }
-        known |= sizes(case.shape)
-        most = (self.printed.value + self.printed.step / 2) * self.printed.factor(self.unit)
-        stated = [each for each in table.bounds if self.row in each.rows and each.quantity == self.quantity]
-        for each in (*stated, *self._of_layers(case)):
-            if (least := evaluate(each.least, known)) > most:
-                yield f"{each.why}: {_with_numbers(each.least, known)} = {self.written(Fraction(least))}"
 
-    def _of_layers(self, case: Case) -> list[Bound]:
-        """The bound of a block that has the printed parameters, and applies all its weights at each position."""
-        if self.quantity != "macs" or "params" not in self.recount.table.rows[self.row].printed or case.network:
-            return []
-        if _Figure(self.recount, self.row, "params").finding().verdict not in (Verdict.EQUAL, Verdict.CONVENTION):
-            return []
-        counts, missing = self.recount.counts(case, ("params_matrices", "macs_layers"))
-        weights = counts.get("params_matrices", 0)
-        if missing or not 0 < weights * counts["N"] <= counts["macs_layers"]:
-            return []
-        return [Bound(quantity="macs", least=f"{weights}*N", why=WEIGHTS, rows=[self.row])]
+def _bounds(figure: Figure) -> Iterator[str]:
+    """Lower bounds above the figure, with the arithmetic."""
+    table = figure.recount.table
+    printed = table.rows[figure.row].printed
+    known = {key: _lowest(Printed.parse(text), table.unit(key)) for key, text in printed.items()}
+    known |= sizes(figure.case.shape)
+    most = (figure.printed.value + figure.printed.step / 2) * figure.printed.factor(figure.unit)
+    stated = [each for each in table.bounds if figure.row in each.rows and each.quantity == figure.quantity]
+    for each in (*stated, *_of_layers(figure)):
+        if (least := evaluate(each.least, known)) > most:
+            yield f"{each.why}: {_with_numbers(each.least, known)} = {figure.written(Fraction(least))}"
+
+
+def _of_layers(figure: Figure) -> list[Bound]:
+    """The bound of a block that has the printed parameters, and applies all its weights at each position."""
+    if (
+        figure.quantity != "macs"
+        or "params" not in figure.recount.table.rows[figure.row].printed
+        or figure.case.network
+    ):
+        return []
+    params = Figure(figure.recount, figure.row, "params")
+    if params.missing or not (params.fits(()) or fitting(params)):
+        return []
+    counts, missing = figure.recount.counts(figure.case, ("params_matrices", "macs_layers"))
+    weights = counts.get("params_matrices", 0)
+    if missing or not 0 < weights * counts["N"] <= counts["macs_layers"]:
+        return []
+    return [Bound(quantity="macs", least=f"{weights}*N", why=WEIGHTS, rows=[figure.row])]
 
 
 def _lowest(printed: Printed, unit: Unit) -> int:
@@ -171,5 +209,5 @@ def _with_numbers(form: str, known: Mapping[str, int]) -> str:
     return text.replace("( ", "(").replace(" )", ")").replace(" ^ ", "^")
 
 
-def _tried(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)} tried"
+def _tried(count: int) -> str:
+    return f"{count} configuration{'s' * (count != 1)} tried"

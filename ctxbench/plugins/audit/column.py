@@ -1,0 +1,60 @@
+"""The convention of a column: the one that makes more than half of its figures equal."""
+
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from ctxbench.plugins.audit.conventions import Changes
+from ctxbench.plugins.audit.figure import Figure
+
+# A convention that the source does not name has to explain so many figures at least that its own does not.
+EVIDENCE = 2
+# How near other figures are that might have stood in a figure's place.
+NEAR = Fraction(1, 10)
+
+
+def convention_of(figures: Sequence[Figure]) -> Changes | None:
+    """Changes that tell a column's convention from the source's own: () if it is that, None if there is none."""
+    equal = [each for each in figures if each.fits(())]
+    rest = [each for each in figures if not each.fits(())]
+    most, found = len(equal), Changes()
+    for changes in dict.fromkeys(changes for each in rest for changes in each.others):
+        gained = [each for each in rest if each.fits(changes)]
+        if len({each.count(changes) for each in gained}) < EVIDENCE:
+            continue
+        kept = len(gained) + _kept(equal, changes, most - len(gained))
+        if kept > most:
+            most, found = kept, changes
+    return found if 2 * most > len(figures) else None
+
+
+def _kept(equal: Sequence[Figure], changes: Changes, needed: int) -> int:
+    """Number of figures that stay equal, counted until it is known to be no more than `needed`."""
+    kept = 0
+    for place, each in enumerate(equal):
+        if kept + len(equal) - place <= needed:
+            break
+        kept += each.fits(changes)
+    return kept
+
+
+def fitting(figure: Figure) -> list[Changes]:
+    """The conventions under which a figure is equal, those with the fewest changes first."""
+    return [changes for changes in figure.others if figure.fits(changes)]
+
+
+def chance(figure: Figure) -> str:
+    """`19 conventions tried, 8 of the 112 figures near it would fit one`: how much it says that a figure fits one."""
+    known = [(each, figure.counted(each)) for each in figure.others.values()]
+    would = [(each, value / figure.printed.factor(each.unit)) for each, value in known if value is not None]
+    near, all_near = near_figures(figure, [value - figure.printed.step / 2 * each.cut for each, value in would])
+    tried = f"{len(would)} convention{'s' * (len(would) != 1)} tried"
+    return f"{tried}, {near} of the {all_near} figures near it would fit one"
+
+
+def near_figures(figure: Figure, values: Iterable[Fraction]) -> tuple[int, int]:
+    """Numbers of figures of these digits near a figure: of those that these values are printed as, and of all."""
+    step = figure.printed.step
+    low = math.ceil(figure.printed.value * (1 - NEAR) / step)
+    high = math.floor(figure.printed.value * (1 + NEAR) / step)
+    return sum(low <= each <= high for each in {round(value / step) for value in values}), high - low + 1

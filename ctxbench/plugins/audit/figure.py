@@ -1,0 +1,110 @@
+"""One figure of a published table, with what is counted of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+from ctxbench.base.number import fixed, significant
+from ctxbench.model.case import Case
+from ctxbench.model.conditions import Shape
+from ctxbench.model.metric import Unit
+from ctxbench.model.published import Alternative, Printed, sizes
+from ctxbench.plugins.audit.conventions import Changes, Convention, others
+from ctxbench.plugins.audit.recount import Recount
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """The figure of a row and a quantity."""
+
+    recount: Recount
+    row: str
+    quantity: str
+
+    @cached_property
+    def text(self) -> str:
+        return self.recount.table.rows[self.row].printed[self.quantity]
+
+    @cached_property
+    def printed(self) -> Printed:
+        return Printed.parse(self.text)
+
+    @cached_property
+    def unit(self) -> Unit:
+        return self.recount.table.unit(self.quantity)
+
+    @cached_property
+    def case(self) -> Case:
+        return self.recount.case(self.row)
+
+    @cached_property
+    def own(self) -> Convention:
+        """The convention that the source names."""
+        return self.own_of(None)
+
+    def own_of(self, other: Alternative | None) -> Convention:
+        """The convention that the source names, of an alternative to the row."""
+        table = self.recount.table
+        forms = {**table.counts, **table.rows[self.row].counts, **(other.counts if other else {})}
+        return Convention(self.quantity, forms.get(self.quantity, self.quantity), self.unit)
+
+    @cached_property
+    def others(self) -> Mapping[Changes, Convention]:
+        """The other conventions that it may follow, by what tells them from the source's own."""
+        found = others(self.own)
+        value = self.counted(self.own)
+        if value is None or self.fits(()):
+            return found
+        is_more = self.printed.value * self.printed.factor(self.unit) > value
+        return {changes: each for changes, each in found.items() if each.is_more in (None, is_more)}
+
+    @cached_property
+    def missing(self) -> str:
+        """Reason why the source's own count of it is not known; "" if it is."""
+        return "; ".join(dict.fromkeys(self.recount.counts(self.case, self.own.needs)[1].values()))
+
+    def convention(self, changes: Changes) -> Convention | None:
+        """The source's own with these changes; None if it cannot be changed so."""
+        return self.others.get(changes) if changes else self.own
+
+    def counted(self, convention: Convention, other: Alternative | None = None) -> Fraction | None:
+        """The count under a convention, in units of one, of the row or of an alternative; None if it is not known."""
+        case = self.recount.case(self.row, other) if other else self.case
+        counts, missing = self.recount.counts(case, convention.needs)
+        return None if missing else convention.counted(counts)
+
+    def count(self, changes: Changes) -> Fraction:
+        """The count under a column's convention, or, where it is not known so, under the source's own."""
+        convention = self.convention(changes)
+        found = self.counted(convention) if convention else None
+        if found is None:
+            found = self.counted(self.own)
+        assert found is not None
+        return found
+
+    def fits(self, changes: Changes) -> bool:
+        """Return whether the figure is equal under the source's own convention with these changes."""
+        convention = self.convention(changes)
+        value = self.counted(convention) if convention else None
+        return convention is not None and value is not None and convention.agrees(self.printed, value)
+
+    def of_shape(self, shape: Shape, changes: Changes) -> Fraction | None:
+        """The count at another input; None if it is not known."""
+        convention = self.convention(changes) or self.own
+        counts, missing = self.recount.counts(replace(self.case, shape=shape), convention.needs)
+        return None if missing else convention.counted({**counts, **sizes(shape)})
+
+    def is_printed(self, value: Fraction, powers: int = 0) -> bool:
+        """Return whether a number of units of one rounds to the figure, whose point may be so many places off."""
+        over = value / self.printed.factor(self.unit) / Fraction(10) ** powers - self.printed.value
+        return abs(over) <= self.printed.step / 2
+
+    def written(self, value: Fraction) -> str:
+        """A number in the unit of the figure, with one digit more than is printed, and with two at least."""
+        factor = self.printed.factor(self.unit)
+        number, places = float(value / factor), self.printed.decimals + 1
+        if factor == 1 and value.denominator == 1:
+            return f"{int(value)}{self.printed.suffix}"
+        text = fixed(number, places)
+        return (text if abs(number) >= 10 ** (1 - places) else significant(number, 2)) + self.printed.suffix

@@ -1,0 +1,90 @@
+"""`ctxbench.audit`."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ctxbench.base import disk
+from ctxbench.base.call_sites import is_library
+from ctxbench.base.errors import unknown
+from ctxbench.engine.isolated import IsolatedLoader
+from ctxbench.model.read_suite import published_path, read_published
+from ctxbench.registry import networks
+from ctxbench.table.result import Result
+
+if TYPE_CHECKING:
+    from ctxbench.model.case import Case
+    from ctxbench.plugins.audit.finding import Finding
+
+
+def audit(
+    table: str,
+    blocks: Mapping[str, str] | None = None,
+    *,
+    out: str | Path | None = None,
+    on_row: Callable[[str], object] = lambda row: None,
+) -> "Result[list[Finding]]":
+    """Recount a published cost table, with a verdict on each of its figures. Nothing is measured.
+
+    Args:
+        table: A published table by its name, or a TOML file.
+        blocks: Which class a block of the table is, such as `{"mine": "my_module.py:MyContext"}`.
+        out: Also write the findings into this CSV file.
+        on_row: Gets the name of each row before it is counted.
+
+    Returns:
+        A finding for each figure; they are also in `tables`.
+
+    Raises:
+        UsageError: For a table or a block that is unknown, and a place that cannot be written.
+
+    Example:
+        >>> found = ctxbench.audit("external_attention")
+        >>> len(found.value) == len(found.frame)
+        True
+    """
+    from ctxbench.plugins.audit import finding
+    from ctxbench.plugins.audit.recount import Recount
+    from ctxbench.plugins.audit.table import audit_table
+    from ctxbench.plugins.audit.verdicts import judge
+
+    if out:
+        disk.check_place(Path(out))
+    path, content = published_path(table), read_published(table)
+    for name in blocks or {}:
+        if name not in content.blocks:
+            raise unknown("block of this table", name, content.blocks)
+    with IsolatedLoader(static=True) as loader:
+        recount = Recount(path, content, lambda case, names: _counted(loader, case, names), blocks or {})
+        findings = judge(recount, on_row)
+    if out:
+        finding.write(Path(out), findings)
+    return Result(findings, (audit_table(content, findings),))
+
+
+def _counted(loader: IsolatedLoader, case: "Case", names: Iterable[str]) -> tuple[Mapping[str, int], Mapping[str, str]]:
+    """Counts of a case by a child; those of ctxbench's own modules and of libraries are kept for later runs."""
+    from ctxbench.engine.cache import Cache, installed_key
+    from ctxbench.plugins.audit.counts import Counts
+    from ctxbench.worker.lines import plain
+
+    asked = [*names]
+    cache, key = Cache("audited"), plain([case, asked]).encode() + installed_key()
+    if (is_fixed := _is_fixed(case)) and (kept := cache.read(key)):
+        return json.loads(kept)[0], json.loads(kept)[1]
+    found: Counts = loader.ask(case, "counts", Counts, asked)
+    if is_fixed:
+        cache.write(key, json.dumps([dict(found.values), dict(found.missing)]).encode())
+    return found.values, found.missing
+
+
+def _is_fixed(case: "Case") -> bool:
+    """Return whether all code of a case is ctxbench's own or of libraries, whose versions are known."""
+
+    def is_known(name: str) -> bool:
+        if name.startswith("ctxbench.") or name in networks.names():
+            return True
+        return is_library(Path(case.entry.file if name == case.reference else case.sources[name]))
+
+    return all(map(is_known, filter(None, (case.reference, case.network))))
