@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ctxbench.base.call_sites import CallSite, CallSites
 from ctxbench.base.errors import text_of
+from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.rules import FREE, OTHERS, PRODUCTS, RECURRENT
@@ -54,10 +55,12 @@ class MacCount:
 
 
 @without_compiler()
-def count_macs(module: nn.Module, *inputs: Tensor, training: bool = False) -> MacCount:
+def count_macs(
+    module: nn.Module, *inputs: Tensor, training: bool = False, autocast: Autocast | None = None
+) -> MacCount:
     """Count the multiply-accumulates of `module(*inputs)` on the meta device: no data, no compute.
 
-    `module` and `inputs` may be real or meta and are left as they are: a copy without data runs.
+    `module` and `inputs` may be real or meta and are left as they are: a copy without data runs, under `autocast`.
 
     torchprofile's convention, operator by operator: convolutions, matrix products and einsum cost their index
     product; elementwise multiplication, affine normalisation, average pooling, mean and leaky ReLU one for each
@@ -76,7 +79,7 @@ def count_macs(module: nn.Module, *inputs: Tensor, training: bool = False) -> Ma
     shapes = [torch.empty_like(tensor, device="meta") for tensor in inputs]
     counter = OperatorCounter(duplicate)
     try:
-        with repeatable(), torch.inference_mode(), counter:
+        with repeatable(), torch.inference_mode(), counter, autocast or Autocast():
             duplicate(*shapes)
     except Exception as error:
         if not _MENTIONS_META.search(text_of(error)):
@@ -146,11 +149,11 @@ class OperatorCounter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        args, kwargs = _on_one_device(args, kwargs or {})
+        args, kwargs = on_one_device(args, kwargs or {})
         name = func.name().partition(".")[0].removesuffix("_")
         self.running = name
         if torch.is_grad_enabled():
-            self._places.forward()  # what costs nothing itself may in its gradient
+            self._place()  # what costs nothing itself may in its gradient
         if name in PRODUCTS:
             output = func(*args, **kwargs)
             self.add(name, args, output)
@@ -195,8 +198,8 @@ class OperatorCounter(TorchDispatchMode):
         return func(*args, **kwargs), True
 
 
-def _on_one_device(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The arguments with real tensors (constants that the module makes itself) on meta if any other tensor is."""
+def on_one_device(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Give the arguments with real tensors (constants that the module makes itself) on meta if any other tensor is."""
     on_meta = {leaf.is_meta for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
     if len(on_meta) < 2:
         return args, kwargs

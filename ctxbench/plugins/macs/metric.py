@@ -2,9 +2,15 @@
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from ctxbench.base.errors import text_of
 from ctxbench.base.notes import Note
+from ctxbench.devices import has_clock
 from ctxbench.model.metric import Column, ColumnValues, Measurement, Metric, Quantity, Unit
+
+if TYPE_CHECKING:
+    from ctxbench.model.case import Case
 
 COUNTERS = {
     "ctxbench": "torchprofile's convention, counted by ctxbench on the meta device",
@@ -19,7 +25,8 @@ def count(measurement: Measurement) -> None:
     """Report the count, the matrix products alone and the closed form, with a note where they disagree."""
     import torch
 
-    from ctxbench.plugins.macs.counter import UncountableError, count_macs, count_macs_torchprofile
+    from ctxbench.meta.autocast import Autocast
+    from ctxbench.plugins.macs.counter import count_macs, count_macs_torchprofile
 
     case, entry = measurement.case, measurement.entry
     formula = None if case.network else entry.closed_form("macs", case.shape, case.hparams)
@@ -27,10 +34,10 @@ def count(measurement: Measurement) -> None:
         if measurement.counter == "torchprofile":
             counted = count_macs_torchprofile(case.build(), torch.randn(case.shape))
         else:
-            counted = count_macs(*measurement.on_meta)
-    except UncountableError as error:
+            counted = count_macs(*measurement.on_meta, autocast=Autocast(case.device, case.autocast_dtype))
+    except Exception as error:
         measurement.report({"macs_formula": formula})
-        measurement.mark_missing(["macs", "macs_train"], Note("no_macs", {"reason": str(error)}))
+        measurement.mark_missing(["macs", "macs_train"], Note("no_macs", {"reason": _reason(error, case)}))
         return
     values = {
         "macs": counted.macs,
@@ -45,15 +52,29 @@ def count(measurement: Measurement) -> None:
 
 def _count_step(measurement: Measurement) -> None:
     """Report the count of a training step, by ctxbench's own counter, or why there is none."""
+    from ctxbench.meta.autocast import Autocast
     from ctxbench.plugins.macs.counter import UncountableError
     from ctxbench.plugins.macs.training import count_training_macs
 
+    case = measurement.case
     try:
-        counted = count_training_macs(*measurement.on_meta)
+        counted = count_training_macs(*measurement.on_meta, autocast=Autocast(case.device, case.autocast_dtype))
     except UncountableError as error:
         measurement.mark_missing(["macs_train"], Note("no_macs_train", {"reason": str(error)}))
         return
     measurement.report({"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)})
+
+
+def _reason(error: Exception, case: "Case") -> str:
+    """The reason why there is no count; the error itself where no pass on a device will show it."""
+    from ctxbench.plugins.macs.counter import UncountableError
+
+    if isinstance(error, UncountableError):
+        return str(error)
+    if not has_clock(case.device):
+        raise error
+    first_line = text_of(error).strip().partition("\n")[0]
+    return f"{case.module} fails on the meta device: {type(error).__name__}: {first_line}"
 
 
 def _disagreement(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[Note]:

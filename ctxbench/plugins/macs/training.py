@@ -12,8 +12,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ctxbench.base.errors import text_of
+from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.fused_attention import is_fusible
 from ctxbench.meta.on_meta import on_meta
+from ctxbench.meta.outputs import loss_of, trained
 from ctxbench.meta.scan import SCANS
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs, repeatable
@@ -23,13 +25,16 @@ _attend = functional.scaled_dot_product_attention
 
 
 @without_compiler()
-def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
+def count_training_macs(module: nn.Module, *inputs: Tensor, autocast: Autocast | None = None) -> MacCount:
     """Count one training step of `module` on the meta device: `y = module(*inputs)`, then `y.sum().backward()`.
 
-    `module` and `inputs` may be real or meta and are left as they are. The forward costs what `count_macs` counts in
-    training mode. The backward pass costs what its operators cost under the same rules, as autograd runs them: a
-    product or convolution once for each gradient that is asked for, so none for an input that needs no gradient, and
-    none for what ran without gradients; a free operator's gradient is free, but a multiplication in it counts.
+    Of several outputs the sum is that of all.
+
+    `module` and `inputs` may be real or meta and are left as they are. The forward runs under `autocast` and costs what
+    `count_macs` counts in training mode. The backward pass costs what its operators cost under the same rules, as
+    autograd runs them: a product or convolution once for each gradient that is asked for, so none for an input that
+    needs no gradient, and none for what ran without gradients; a free operator's gradient is free, but a multiplication
+    in it counts.
 
     Attention that a fused kernel can take (`ctxbench.meta.fused_attention`) costs two products forward and five
     backward, because such a kernel computes the affinity again; other attention costs what PyTorch's math path runs,
@@ -40,18 +45,17 @@ def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
     """
     name = type(module).__name__
     with _explained(name):
-        forward = count_macs(module, *inputs, training=True)
+        forward = count_macs(module, *inputs, training=True, autocast=autocast)
         duplicate = on_meta(module).train()
         shapes = [torch.empty_like(each, device="meta").requires_grad_(each.requires_grad) for each in inputs]
         counter = OperatorCounter(duplicate)
         with repeatable(), torch.enable_grad(), _as_one(counter), counter:
-            output = duplicate(*shapes)
+            with autocast or Autocast():
+                output = duplicate(*shapes)
             before, counter.in_backward = counter.count(), True
-            if isinstance(output, Tensor) and output.requires_grad:
-                output.sum().backward()
-    if not isinstance(output, Tensor):
-        raise UncountableError(f"{name} returns a {type(output).__name__}; a training step needs one tensor")
-    if not output.requires_grad:
+            if trained(output):
+                loss_of(output).backward()
+    if not trained(output):
         raise UncountableError(f"the output of {name} depends on nothing that has a gradient")
     if before.macs_matmul != forward.macs_matmul:
         raise UncountableError(

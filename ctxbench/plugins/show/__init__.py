@@ -5,12 +5,13 @@ from ctxbench.plugin import Command, Plugin
 PLUGIN = Plugin(
     about="prints what is known of a module",
     needs=("macs",),
+    functions={"show": "function:show"},
     commands={
         "show": Command(
             "Modules",
             "Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs.",
             run="command:show",
-            place=2,
+            order=2,
         )
     },
     questions={"costs": "child:costs"},

@@ -4,26 +4,29 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ctxbench.base.errors import UsageError
+from ctxbench.meta.autocast import Autocast
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
 from ctxbench.plugins.macs.counter import MacCount, UncountableError, count_macs
+from ctxbench.plugins.macs.tools.table import as_tools
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.table.shown import Held, Shown
 
 
-def costs(case: Case, by_operator: bool) -> list[Shown]:
-    """Params and MACs of a module, counted, beside the closed forms; if asked for, by operator.
+def costs(case: Case, by_operator: bool, tools: list[str]) -> list[Shown]:
+    """Params and MACs of a module beside the closed forms; by operator, and as other `tools` count, if asked for.
 
     UsageError if the module cannot be counted without data.
     """
     model, x = case.on_meta()
+    autocast = Autocast(case.device, case.autocast_dtype)
     why = ""
     try:
-        counts = {"macs": count_macs(model, x)}
+        counts = {"macs": count_macs(model, x, autocast=autocast)}
     except UncountableError as error:
         raise UsageError(str(error)) from None
     try:
-        counts["macs_train"] = count_training_macs(model, x)
+        counts["macs_train"] = count_training_macs(model, x, autocast=autocast)
     except UncountableError as error:
         why = f"no macs_train: {error}"
     rows = []
@@ -37,6 +40,8 @@ def costs(case: Case, by_operator: bool) -> list[Shown]:
         parts.append(Shown(why))
     if by_operator:
         parts.append(_by_operator(counts))
+    if tools:
+        parts += as_tools(model, case.shape, tools)
     return parts
 
 

@@ -1,0 +1,7 @@
+"""Other counters, each a convention of ctxbench's own: a file has the rules of one tool, from documents and behaviour.
+
+What a tool prints for a module is `TOOL.count(calls)` of its file, in `TOOL.unit`.
+"""
+
+# By the name of the option, in the order of tables; `ctxbench.plugins.macs.tools.table` has the tools.
+NAMES = ("thop", "thop-at-32", "fvcore", "torchinfo", "flop-counter-mode")

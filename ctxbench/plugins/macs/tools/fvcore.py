@@ -1,0 +1,95 @@
+"""fvcore's `FlopCountAnalysis`: operators of a traced pass, which it calls flops; a product counts once."""
+
+from math import prod
+
+from torch import Tensor
+
+from ctxbench.plugins.macs.rules import OTHERS
+from ctxbench.plugins.macs.tools.calls import OperatorCall, Rule, Tool, by_operators, elements, first
+
+
+def _product(left: int) -> Rule:
+    def rule(call: OperatorCall) -> int:
+        one, other = call.args[left], call.args[left + 1]
+        return int(one.numel() * (other.shape[-1] if other.ndim > 1 else 1))
+
+    return rule
+
+
+def _linear(call: OperatorCall) -> int:
+    return int(call.args[0].numel() * call.args[1].shape[0])
+
+
+def _convolution(call: OperatorCall) -> int:
+    """The weights once for each position of the output, or of the input if transposed."""
+    given, weight = call.args[:2]
+    made = first(call.output)
+    transposed = "transpose" in call.name or (call.name.endswith("convolution") and bool(call.args[6]))
+    return int(given.shape[0] * prod(weight.shape) * prod((given if transposed else made).shape[2:]))
+
+
+def _norm(weight: int) -> Rule:
+    """Four operations an element, five with weights."""
+
+    def rule(call: OperatorCall) -> int:
+        affine = len(call.args) > weight and isinstance(call.args[weight], Tensor)
+        return int(call.args[0].numel() * (5 if affine else 4))
+
+    return rule
+
+
+def _batch_norm(call: OperatorCall) -> int:
+    """One operation an element in inference, two with weights."""
+    return int(call.args[0].numel() * (1 + isinstance(call.args[1], Tensor)))
+
+
+# Products whose count is exact; that of other equations goes through a text of four digits.
+_EXACT = ("abc,abd->acd", "abc,adc->adb")
+
+
+def _einsum(call: OperatorCall) -> int:
+    """The product of all index sizes, rounded but for two forms of equation; half where nothing is summed."""
+    macs = OTHERS["aten::einsum"](call.args, call.output)
+    equation = call.args[0].replace(" ", "")
+    letters = {
+        letter: "abcdefghijklmnopqrstuvwxyz"[place] for place, letter in enumerate(dict.fromkeys(_letters(equation)))
+    }
+    if "".join(letters.get(sign, sign) for sign in equation) in _EXACT:
+        return macs
+    terms, _, made = equation.partition("->")
+    operations = max(1, terms.count(",")) + bool({*_letters(terms)} - {*made})
+    return int(float(f"{operations * macs:.3e}")) // 2
+
+
+def _letters(equation: str) -> str:
+    return "".join(filter(str.isalpha, equation))
+
+
+RULES: dict[str, Rule] = {
+    **{f"aten::{name}": _convolution for name in ("conv1d", "conv2d", "conv3d", "convolution", "_convolution")},
+    **{f"aten::conv_transpose{axes}d": _convolution for axes in (1, 2, 3)},
+    "aten::linear": _linear,
+    "aten::matmul": _product(0),
+    "aten::mm": _product(0),
+    "aten::bmm": _product(0),
+    "aten::addmm": _product(1),
+    "aten::einsum": _einsum,
+    "aten::batch_norm": _batch_norm,
+    "aten::layer_norm": _norm(2),
+    "aten::group_norm": _norm(2),
+    "aten::instance_norm": _norm(1),
+    "aten::upsample_nearest2d": elements(),
+    "aten::upsample_bilinear2d": elements(4),
+    "aten::grid_sampler": elements(4),
+    "aten::adaptive_avg_pool2d": elements(of_input=True),
+}
+_count, _sees = by_operators(RULES)
+
+TOOL = Tool(
+    "fvcore",
+    "fvcore 0.1.5.post20221221",
+    "flops",
+    "products and convolutions once, layer and group norm five operations an element, batch norm two, pooling one",
+    _count,
+    _sees,
+)

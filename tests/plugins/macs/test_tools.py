@@ -1,0 +1,84 @@
+"""Conventions of other counters: what they give is what the packages printed, which results/counters keeps."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch import nn
+from torch.nn import functional
+
+from ctxbench import registry
+from ctxbench.plugins.macs.tools import NAMES
+from ctxbench.plugins.macs.tools.calls import calls_of
+from ctxbench.plugins.macs.tools.table import TOOLS, as_tools
+
+PRINTED = Path(__file__).parents[3] / "results" / "counters" / "conventions.csv"
+BLOCKS = ("se", "gc", "mhsa", "coord", "spectral", "mila")
+
+
+class Twice(nn.Module):
+    """A layer called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x):  # type: ignore[no-untyped-def]  # counted by its calls
+        return self.conv(self.conv(x))
+
+
+class ByFunction(nn.Module):
+    """A convolution that is called as a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(8, 16, 3)
+
+    def forward(self, x):  # type: ignore[no-untyped-def]  # counted by its calls
+        return functional.conv2d(x, self.conv.weight)
+
+
+# As of the same names in research/counters.py.
+SMALL: dict[str, Callable[[], nn.Module]] = {
+    "conv, groups": lambda: nn.Conv2d(8, 16, 3, groups=4),
+    "transposed conv": lambda: nn.ConvTranspose2d(8, 4, 2, stride=2),
+    "batch norm, no weights": lambda: nn.BatchNorm2d(8, affine=False),
+    "softmax layer": lambda: nn.Softmax(1),
+    "upsampling, bilinear": lambda: nn.Upsample(scale_factor=2, mode="bilinear"),
+    "a layer called twice": Twice,
+    "functional.conv2d": ByFunction,
+}
+
+
+def printed(case: str) -> dict[str, float]:
+    """The numbers that the packages printed for a case, by the names of the tools."""
+    with PRINTED.open(encoding="utf-8", newline="") as file:
+        return {row["tool"]: float(row["printed"]) for row in csv.DictReader(file) if row["case"] == case}
+
+
+@pytest.mark.parametrize("case", BLOCKS)
+def test_a_convention_gives_what_the_package_printed_for_a_block(case: str) -> None:
+    calls = calls_of(registry.get(case).build(64), (1, 64, 64, 64))
+    assert {name: tool.count(calls) for name, tool in TOOLS.items()} == printed(case)
+
+
+@pytest.mark.parametrize("case", SMALL)
+def test_a_convention_gives_what_the_package_printed_for_a_layer(case: str) -> None:
+    calls = calls_of(SMALL[case](), (2, 8, 64, 64))
+    assert {name: tool.count(calls) for name, tool in TOOLS.items()} == printed(case)
+
+
+def test_a_tool_has_a_line_with_the_share_of_products_that_it_does_not_see() -> None:
+    table, *about = as_tools(ByFunction(), (2, 8, 64, 64), NAMES)
+    macs = 2 * 16 * 62 * 62 * 8 * 9
+    prints = {name: row[1:4] for name, row in zip(NAMES, table.rows, strict=True)}
+    assert prints == {
+        "thop": ("0", "MACs", f"{macs:,} MACs, 100.0%"),
+        "thop-at-32": ("0", "FLOPs", f"{macs:,} MACs, 100.0%"),
+        "fvcore": (f"{macs:,}", "flops", "none"),
+        "torchinfo": ("0", "mult-adds", f"{macs:,} MACs, 100.0%"),
+        "flop-counter-mode": (f"{2 * macs:,}", "FLOPs", "none"),
+    }
+    assert table.rows[0][4].startswith(f"convolution, {Path(__file__).name}:")
+    assert len(about) == len(NAMES)

@@ -1,0 +1,80 @@
+"""`ctxbench show`: facts of a module, its counts, and what cannot be counted."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Done
+
+from ctxbench.plugins.macs.tools import NAMES
+
+Command = Callable[..., Done]
+
+
+@pytest.mark.processes
+def test_show_prints_facts_and_costs(command: Command) -> None:
+    done = command("show", "ham_nmf", "--shape", "1,512,128,128", "--set", "ham_nmf.steps=7")
+    assert "Is Attention Better Than Matrix Decomposition?" in " ".join(done.stdout.split())
+    assert "525,824" in done.stdout
+    assert "18,772,885,504  18,772,885,504" in done.stdout
+
+
+@pytest.mark.processes
+def test_macs_are_shown_by_operator(command: Command) -> None:
+    done = command("show", "sa", "--shape", "1,512,128,128", "--by-operator")
+    positions, width = 16384, 512
+    products, projection = 2 * positions**2 * width, positions * width**2
+    rows = [line.split() for line in done.stdout.splitlines() if line.rstrip().endswith("%")]
+    assert [(name, *cells[::2]) for name, *cells in rows] == [
+        ("bmm", f"{products:,}", f"{3 * products:,}"),
+        ("convolution", f"{4 * projection:,}", f"{4 * projection:,}"),
+        ("convolution_backward", f"{(3 + 2) * projection:,}"),
+    ]
+    assert [row[-1] for row in rows] == ["95.5%", "2.0%", "2.5%"]
+    assert f"macs_train {9 * projection + 3 * products:,}" in " ".join(done.stdout.split())
+    assert "--by-operator goes with --shape" in command("show", "sa", "--by-operator").stderr
+
+
+@pytest.mark.processes
+def test_show_has_a_line_for_each_other_counter(command: Command) -> None:
+    done = command("show", "sa", "--shape", "1,8,6,5", "--as", "all")
+    assert done.returncode == 0
+    products, projections, biases = 2 * 30**2 * 8, 4 * 30 * 8**2, 4 * 30 * 8
+    whole = products + projections
+    missed = f"{products:,} MACs, {products / whole:.1%}"
+    lines = [re.split(" {2,}", line)[:4] for line in done.stdout.splitlines()]
+    assert [line for line in lines if line[-1] in ("none", missed)] == [
+        ["thop", f"{projections:,}", "MACs", missed],
+        ["thop, as ultralytics called it", f"{2 * projections:,}", "FLOPs", missed],
+        ["fvcore", f"{whole:,}", "flops", "none"],
+        ["torchinfo", f"{projections + biases:,}", "mult-adds", missed],
+        ["FlopCounterMode", f"{2 * whole:,}", "FLOPs", "none"],
+    ]
+    wrong = command("show", "sa", "--shape", "1,8,6,5", "--as", "nonsense")
+    assert wrong.returncode == 2
+    assert "nonsense" in wrong.stderr
+    assert all(name in wrong.stderr for name in (*NAMES, "all"))
+    assert "--as goes with --shape" in command("show", "sa", "--as", "thop").stderr
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("forward", "code", "sentence"),
+    [
+        ("x * 2", 0, "no macs_train: the output of Mine depends on nothing that has a gradient"),
+        ("x * x.sum().item()", 2, "Mine cannot be counted without data, because aten::_local_scalar_dense needs the"),
+    ],
+)
+def test_what_cannot_be_counted_is_said(
+    tmp_path: Path, command: Command, forward: str, code: int, sentence: str
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from torch import nn\n\n\nclass Mine(nn.Module):\n    def __init__(self, channels):\n"
+        f"        super().__init__()\n\n    def forward(self, x):\n        return {forward}\n"
+    )
+    done = command("show", f"{path}:Mine", "--shape", "1,8,4,4")
+    assert done.returncode == code
+    assert sentence in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
