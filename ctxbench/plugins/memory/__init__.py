@@ -11,7 +11,7 @@ PLUGIN = Plugin(
             "Predict a module's peak memory without a GPU; print what is in memory at the peak and what would "
             "lower it.",
             run="command:memory",
-            place=2,
+            order=2,
         )
     },
     metrics=("metric:METRIC", "metric_2020:METRIC"),

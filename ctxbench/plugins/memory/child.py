@@ -1,8 +1,11 @@
 """Output of `ctxbench memory` for a case, built on the meta device: the contents of its memory."""
 
 import inspect
-from functools import partial
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -11,50 +14,94 @@ from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import Number
 from ctxbench.model.case import Case
-from ctxbench.plugins.memory.convention import CONVENTION, UnpredictableError
+from ctxbench.plugins.memory.convention import UnpredictableError, convention
 from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.kernels import Device
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.remedy import remedies
+from ctxbench.plugins.memory.step import described
+from ctxbench.plugins.memory.training import with_loss
+from ctxbench.registry.layout import OfMap
+from ctxbench.registry.slot import Slot
 from ctxbench.table.shown import Held, Shown
 
 # Groups of blocks beyond these are summed up in one line.
 LISTED_GROUPS, LEAST_SHARE = 12, 0.01
+# The largest batch that is tried.
+MOST_IMAGES = 2**16
 
 
-def memory(case: Case, mode: Mode, target: Device, plot: str | None) -> list[Shown]:
+def memory(
+    case: Case, mode: Mode, target: Device, plot: str | None, loss: str, optimizer: str, room: float | None
+) -> list[Shown]:
     """Live blocks at the predicted peak, in sentences and a table, and the peak under each remedy.
 
-    The pass is drawn into the file `plot`.
+    The pass is drawn into the file `plot`. With `room`, in bytes, the case has the largest batch that fits into it.
     """
-    predict = partial(predict_peak, mode=mode, device=target, autocast=case.autocast_dtype)
-    model, x = case.on_meta()
+    options: dict[str, Any] = {"mode": mode, "device": target, "autocast": case.autocast_dtype, "optimizer": optimizer}
+
+    def predict(of: Case) -> MemoryProfile:
+        model, *inputs = of.on_meta()
+        return predict_peak(with_loss(model, loss), *inputs, **options)
+
     try:
-        profile = predict(model, x)
-        lower = remedies(model, x, mode=mode, device=target, autocast=case.autocast_dtype)
+        limit: list[Shown] = []
+        if room is not None:
+            case, limit = _with_largest_batch(case, predict, room)
+        model, x = case.on_meta()
+        profile = predict(case)
+        lower = remedies(with_loss(model, loss), x, **options)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
-    about = f"{case.title} {list(case.shape)} {case.computed_in}, {mode}"
+    about = f"{case.title} {list(case.shape)} {case.computed_in}, {described(mode, loss, optimizer)}"
     peak = Number(profile.peak_bytes, origin="predicted")
     parts = [
         Shown(f"{about}: predicted peak on {target} {_mib(profile.peak_bytes)} MiB", value=peak),
+        *limit,
         _at_the_peak(profile),
     ]
     for sentence in explain(profile):
         parts.append(Shown(f"- {sentence}"))
     if case.network:
-        without = predict(*case.without().on_meta())
+        without = predict(case.without())
         parts.append(Shown(f"- {_share_of_module(case, profile, without.peak_bytes)}"))
     if lower:
-        rows = [(_mib(remedy.peak_bytes), remedy.change) for remedy in lower]
-        parts.append(Shown(columns={"MiB": "predicted", "what would lower the peak": "text"}, rows=rows))
-    if case.autocast_dtype:
+        rows = [(_mib(each.peak_bytes), _mib(profile.peak_bytes - each.peak_bytes), each.change) for each in lower]
+        columns: dict[str, Held] = {"peak then (MiB)": "predicted", "saves (MiB)": "predicted"}
+        parts.append(Shown(columns={**columns, "what would lower the peak": "text"}, rows=rows))
+    if case.autocast_dtype and target != "cpu":
         parts.append(Shown(f"- {Note('autocast_cuda')}"))
-    parts.append(Shown(f"Convention: {CONVENTION}."))
+    parts.append(Shown(f"Convention: {convention(loss, optimizer)}."))
     if plot is not None:
         _draw(profile, Path(plot))
     return parts
+
+
+def _with_largest_batch(case: Case, predict: Callable[[Case], MemoryProfile], room: float) -> tuple[Case, list[Shown]]:
+    """The case with the largest batch whose peak is at most `room` bytes, and a sentence on it and the next one."""
+
+    def of(batch: int) -> Case:
+        return replace(case, shape=(batch, *case.shape[1:]))
+
+    peak_of = cache(lambda batch: predict(of(batch)).peak_bytes)
+    found = largest_batch(peak_of, room)
+    if not found:
+        raise UsageError(f"a batch of one takes {_mib(peak_of(1))} MiB, and {_mib(int(room))} MiB are there for it")
+    more = f"; {found + 1} would take {_mib(peak_of(found + 1))} MiB" if found < MOST_IMAGES else ", the most tried"
+    return of(found), [Shown(f"- The largest batch within {_mib(int(room))} MiB: {found}{more}.")]
+
+
+def largest_batch(peak_of: Callable[[int], int], room: float) -> int:
+    """The largest batch up to MOST_IMAGES whose peak is at most `room`, if a larger batch takes more; 0 if none is."""
+    fits, above = 0, 1
+    while above <= MOST_IMAGES and peak_of(above) <= room:
+        fits, above = above, 2 * above
+    above = min(above, MOST_IMAGES + 1)
+    while above - fits > 1:
+        middle = (fits + above) // 2
+        fits, above = (middle, above) if peak_of(middle) <= room else (fits, middle)
+    return fits
 
 
 def _at_the_peak(profile: MemoryProfile) -> Shown:
@@ -82,7 +129,8 @@ def _draw(profile: MemoryProfile, path: Path) -> None:
 
 def _share_of_module(case: Case, profile: MemoryProfile, without: int) -> str:
     """Module's share of a network's peak, and the peak without it."""
-    classes = case.entry.load().mro()
+    made = next(each.module for each in case.on_meta()[0].modules() if isinstance(each, Slot))
+    classes = type(made.block if isinstance(made, OfMap) else made).mro()
     files = tuple(dict.fromkeys(Path(inspect.getfile(each)).name for each in classes[: classes.index(nn.Module)]))
     held = [each for each in profile.allocations if each.alive_at(profile.peak_step) and each.where.startswith(files)]
     size = sum(each.bytes for each in held)

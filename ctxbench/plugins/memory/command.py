@@ -1,36 +1,27 @@
 """`ctxbench memory`: what fills a module's memory."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
 from ctxbench.base.terminal import say
-from ctxbench.cli.options import Module, OneMode, Settings, case_of, check_drawing, with_conditions
+from ctxbench.cli.options import OF_MODULE, check_drawing, complete_target
 from ctxbench.cli.printing import render
-from ctxbench.engine.isolated import IsolatedLoader
+from ctxbench.cli.signature import command_of
+from ctxbench.plugins.memory import function
 
 
-@with_conditions("shape", "dtype", "memory_format", "network", one=True)
-def memory(
-    module: Module,
-    conditions: Mapping[str, str],
-    mode: OneMode = "train",
-    target: Annotated[str, typer.Option("--for", metavar="DEVICE", help="cuda, cuda-2020 or cpu.")] = "cuda",
-    chosen: Settings = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the memory in use over the pass into this .png or .svg.")
-    ] = None,
-) -> None:
+@command_of(
+    function.predict_memory,
+    hparams=OF_MODULE,
+    target=typer.Option("--for", metavar="DEVICE", autocompletion=complete_target),
+)
+def memory(asked: Mapping[str, Any]) -> None:
     """Predict a module's peak memory without a GPU; print what is in memory at the peak and what would lower it."""
-    from ctxbench.plugins.memory.function import memory_of
-
+    plot = asked.get("plot")
     check_drawing(plot)
-    path = str(plot.absolute()) if plot else None
-    with IsolatedLoader() as loader:
-        found = memory_of(loader, case_of(module, conditions, chosen), mode, target, path)
-    for part in found.parts:
+    for part in function.predict_memory(**asked).parts:
         render(part)
     if plot:
         say(f"drawn: {plot}")

@@ -1,9 +1,17 @@
 """The convention behind every memory figure, predicted or measured: what is run, what is counted."""
 
-CONVENTION = (
-    "weights (parameters and buffers) counted, input not counted, output kept alive; "
-    "train: forward, y.sum().backward(), first step, no earlier gradients; infer: forward under no_grad"
-)
+
+def convention(loss: str = "sum", optimizer: str = "") -> str:
+    """The convention of a pass, or of a training step with a loss and an optimizer of `step.py`."""
+    start = "y.sum()" if loss == "sum" else "cross_entropy(y)"
+    steps = "the optimizer's state counted, then its step" if optimizer else "first step"
+    return (
+        "weights (parameters and buffers) counted, input not counted, output kept alive; "
+        f"train: forward, {start}.backward(), {steps}, no earlier gradients; infer: forward under no_grad"
+    )
+
+
+CONVENTION = convention()
 
 
 class UnpredictableError(RuntimeError):

@@ -15,8 +15,9 @@ def explain(profile: MemoryProfile) -> list[str]:
 
 def _location(profile: MemoryProfile) -> str:
     step = profile.timeline[profile.peak_step]
+    part = "optimizer's step" if profile.phase == "optimizer" else f"{profile.phase} pass"
     return (
-        f"The peak, {_mib(profile.peak_bytes)}, is in the {profile.phase} pass at {step.op}"
+        f"The peak, {_mib(profile.peak_bytes)}, is in the {part} at {step.op}"
         f"{f' ({step.where})' if step.where else ''}, step {profile.peak_step + 1} of {len(profile.timeline)}."
     )
 

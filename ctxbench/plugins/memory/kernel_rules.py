@@ -168,24 +168,40 @@ def check_errors_cpu(call: Call) -> Sizes:
 
 
 def repeat_cpu(call: Call) -> Sizes:
-    """Four index vectors with eight bytes for each dimension."""
-    return [32 * len(call.args[1])]
+    """Four index vectors with eight bytes for each dimension; none for a result without elements."""
+    return [32 * len(call.args[1])] if call.out[0].numel() else []
 
 
 def mean_cpu(call: Call) -> Sizes:
     """The sum is divided by the count: a number and its cast. That of half types is a sum of a copy in float32."""
     data, out = call.args[0], call.out[0]
     if is_half(data):
-        return [4 * out.numel(), max(4 * data.numel(), 12)]
-    return [8, out.element_size()]
+        return [4 * out.numel(), max(4 * data.numel() + partial_sums(data, out, 4), 12)]
+    return [max(8 + out.element_size(), partial_sums(data, out, out.element_size()))]
 
 
 def sum_cpu(call: Call) -> Sizes:
     """A copy in the dtype of the sum."""
     data, out = call.args[0], call.out[0]
     if data.dtype != out.dtype:
-        return [data.numel() * out.element_size()]
-    return half_sum(data, call.args[1] if len(call.args) > 1 else None)
+        return [data.numel() * out.element_size() + partial_sums(data, out, out.element_size())]
+    return [*half_sum(data, call.args[1] if len(call.args) > 1 else None), partial_sums(data, out, out.element_size())]
+
+
+# Elements from which PyTorch divides work among threads (ATen/Parallel.h).
+GRAIN_SIZE = 32_768
+
+
+def partial_sums(data: torch.Tensor, out: torch.Tensor, element_size: int) -> int:
+    """Bytes of the sums of several threads, one for each, where a tensor of GRAIN_SIZE or more becomes one number."""
+    threads = torch.get_num_threads()
+    return threads * element_size if threads > 1 and out.numel() == 1 and data.numel() >= GRAIN_SIZE else 0
+
+
+def whole_cpu(call: Call) -> Sizes | str:
+    """Nothing, unless several threads reduce a tensor to one number."""
+    data, out = call.args[0], call.out[0]
+    return "each thread keeps a partial result" if partial_sums(data, out, 1) else []
 
 
 def half_sum(data: torch.Tensor, dims: Sequence[int] | None) -> Sizes:
@@ -251,6 +267,86 @@ def binary_cpu(call: Call) -> Sizes:
             sizes.append(0 if call.in_backward and str(argument.type) == "Tensor" else _number(value))
             sizes.append(0 if isinstance(value, float) and common == torch.float64 else common.itemsize)
     return sizes
+
+
+def clamp_cpu(call: Call) -> Sizes | str:
+    """Bounds of another dtype are cast."""
+    bounds = [each for each in call.args[1:] if isinstance(each, torch.Tensor) and each.dtype != call.out[0].dtype]
+    reason = unless_bound_is_trained(call)
+    return reason if isinstance(reason, str) else [each.numel() * call.out[0].element_size() for each in bounds]
+
+
+def ldexp(call: Call) -> Sizes:
+    """Two to the power of an exponent that is no integer."""
+    return [size_of(call.args[1])] if call.args[1].is_floating_point() else []
+
+
+def power_cpu(call: Call) -> Sizes:
+    """As of other functions of two operands; an exponent that is a number stays one."""
+    return binary_cpu(call) if isinstance(call.args[1], torch.Tensor) else []
+
+
+def normal_cpu(call: Call) -> Sizes:
+    """Numbers with a deviation of their own: the least one is read. With one for all: a second map."""
+    if call.packet.endswith("_"):
+        return []
+    deviation, out = call.args[1] if len(call.args) > 1 else 1.0, call.out[0]
+    return [2 * out.element_size() + 9] if isinstance(deviation, torch.Tensor) else [size_of(out)]
+
+
+def triangle_cpu(call: Call) -> Sizes:
+    """A copy of matrices that do not follow each other in memory (aten/src/ATen/native/TriangularOps.cpp)."""
+    data = call.args[0]
+    if data.is_contiguous():
+        return []
+    wanted = data.shape[-2:].numel()
+    for size, stride in zip(reversed(data.shape[:-2]), reversed(data.stride()[:-2]), strict=True):
+        if stride != wanted:
+            return [size_of(data)]
+        wanted *= size
+    return []
+
+
+def dropout_backward_cpu(call: Call) -> Sizes:
+    """The product with the mask, and the factor as a number and its cast."""
+    return [size_of(call.out[0]), 8, call.out[0].element_size()]
+
+
+def degrees_cpu(call: Call) -> Sizes:
+    """The factor as a number, and its cast."""
+    return [8, call.out[0].element_size()]
+
+
+def scatter_cpu(call: Call) -> Sizes:
+    """Half types: a copy of the whole map in float32."""
+    return [4 * call.args[0].numel()] if is_half(call.args[0]) else []
+
+
+def deviation_cpu(call: Call) -> Sizes:
+    """Of all numbers in float32 or float64, the mean and the sum of squares."""
+    data, dims = call.args[0], call.args[1] if len(call.args) > 1 else None
+    is_of_all = not isinstance(dims, list | tuple) or len(dims) in (0, data.dim())
+    return [] if is_half(data) or not is_of_all else [16]
+
+
+def unless_trained(place: int, reason: str) -> Callable[[Call], Sizes | str]:
+    """None, or a reason if the argument at a place is a tensor with a gradient."""
+
+    def inner(call: Call) -> Sizes | str:
+        value = call.args[place] if len(call.args) > place else None
+        has_gradient = torch.is_grad_enabled() and isinstance(value, torch.Tensor) and value.requires_grad
+        return reason if has_gradient else []
+
+    return inner
+
+
+unless_bound_is_trained = unless_trained(1, "the gradient of a bound takes other operators than on meta")
+_extreme = unless_trained(0, "the gradient of a single extreme takes other operators than on meta")
+
+
+def extreme_cpu(call: Call) -> Sizes | str:
+    """None; a single extreme of a map has another gradient on the CPU than on meta."""
+    return [] if len(call.args) > 1 else _extreme(call)
 
 
 def _number(value: Any) -> int:

@@ -191,13 +191,43 @@ KERNELS = (
            "short slices are searched in place", "cuda/TensorTopK.cu, gatherTopK, should_use_sort"),
     Kernel("nll_loss2d_forward nll_loss2d_backward scatter", _CUDA, lambda _: (),
            "none that grows with the input", "cuda/NLLLoss2d.cu, cuda/ScatterGatherKernel.cu"),
-    Kernel("scatter", _CPU, lambda _: (),
-           "none", _PROFILER),
+    Kernel("scatter", _CPU, rules.scatter_cpu,
+           "computes half types in float32", "cpu/ScatterGatherKernel.cpp; " + _PROFILER),
+    Kernel("max min", _CPU, rules.extreme_cpu,
+           "another gradient than on meta", "FunctionsManual.cpp, evenly_distribute_backward"),
+    Kernel("masked_fill", _EVERY, rules.unless_trained(2, "the gradient of the value depends on the mask's data"),
+           "none, but for the value's gradient", "FunctionsManual.cpp, masked_fill_backward"),
+    Kernel("xlogy special_xlog1py", _CPU, rules.unless_trained(0, "its gradient takes other operators than on meta"),
+           "none, but for its gradient", _PROFILER),
+    Kernel("clamp", _CUDA, rules.unless_bound_is_trained,
+           "none, but for a bound's gradient", "FunctionsManual.cpp, clamp_backward_min_max"),
+    Kernel("clamp", _CPU, rules.clamp_cpu,
+           "casts its bounds", _PROFILER),
+    Kernel("ldexp", _EVERY, rules.ldexp,
+           "forms the power of two", "BinaryOps.cpp, ldexp; " + _PROFILER),
+    Kernel("pow", _CPU, rules.power_cpu,
+           "a base that is a number becomes a tensor", _PROFILER),
+    Kernel("normal", _CPU, rules.normal_cpu,
+           "adds mean and deviation to standard numbers", _PROFILER),
+    Kernel("tril triu", _CPU, rules.triangle_cpu,
+           "reads matrices that follow each other in memory", "TriangularOps.cpp; " + _PROFILER),
+    Kernel("pixel_shuffle pixel_unshuffle", _CPU, rules.copy_in_its_format,
+           "reads a dense input", _PROFILER),
+    Kernel("native_dropout_backward", _CPU, rules.dropout_backward_cpu,
+           "multiplies by the mask first", _PROFILER),
+    Kernel("mvlgamma", _CPU, lambda _: "it is made of other operators, which meta does not run",
+           "made of other operators", _PROFILER),
+    Kernel("deg2rad rad2deg", _CPU, rules.degrees_cpu,
+           "the factor becomes a tensor", _PROFILER),
+    Kernel("std var", _CPU, rules.deviation_cpu,
+           "two sums, where all is reduced", _PROFILER),
     Kernel("mean", _CPU, rules.mean_cpu,
            "divides the sum by a number; sums half types in float32", _PROFILER),
     Kernel("sum", _CPU, rules.sum_cpu,
            "sums a copy in the sum's dtype", _PROFILER),
-    Kernel("add sub rsub mul div eq ne lt le gt ge maximum minimum remainder fmod", _CPU, rules.binary_cpu,
+    Kernel("amax amin argmax argmin linalg_vector_norm norm any all prod", _CPU, rules.whole_cpu,
+           "one number of a large tensor: with several threads a partial result for each", _PROFILER),
+    Kernel("add sub rsub mul div eq ne lt le gt ge maximum minimum remainder fmod copysign", _CPU, rules.binary_cpu,
            "numbers become tensors, other dtypes are cast", "TensorIterator.cpp, compute_types; " + _PROFILER),
 )  # fmt: skip
 
@@ -210,7 +240,7 @@ _FREE_NAMES = """
     empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones
     full full_like new_full fill zero eye arange linspace scalar_tensor lift_fresh
     rand rand_like randn randn_like uniform normal bernoulli native_dropout
-    dot _linalg_check_errors promote_types complex
+    dot _linalg_check_errors _local_scalar_dense promote_types complex
     hardswish leaky_relu glu hardtanh_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward
     mish_backward
 """
@@ -304,7 +334,8 @@ class Table:
             return ((), sizes) if isinstance(sizes, str) else (sizes, "")
         if not call.packet.startswith(("aten.", "prims.")):
             return (), "a custom operator: what its kernel allocates is not known"
-        if call.func.is_view or torch.Tag.pointwise in call.func.tags or call.operator in FREE:
+        is_free = call.operator in FREE or call.operator.startswith("_foreach_")  # what an optimizer runs on lists
+        if call.func.is_view or torch.Tag.pointwise in call.func.tags or is_free:
             return (), ""
         return (), "what its kernel allocates inside itself is not in the table"
 

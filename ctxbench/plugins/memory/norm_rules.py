@@ -86,8 +86,8 @@ def batch_norm_backward_native(call: Call) -> Sizes:
 
 
 def layer_norm_backward_cpu(call: Call) -> Sizes:
-    """Copies, and for each thread one row of each parameter's gradient."""
-    rows = 2 * torch.get_num_threads()
+    """Copies, and for each thread one row of each parameter's gradient, if there is one."""
+    rows = 2 * torch.get_num_threads() if any(call.args[7][1:]) else 0
     return [*copies(0, 1)(call), rows * math.prod(call.args[2]) * call.args[1].element_size()]
 
 

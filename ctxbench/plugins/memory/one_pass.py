@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ctxbench.base.mode import MODES, Mode
+from ctxbench.meta.outputs import loss_of, tensors_of, trained
 from ctxbench.plugins.memory.convention import UnpredictableError
 
 
@@ -37,7 +38,7 @@ def prepared(module: nn.Module, mode: Mode) -> Iterator[None]:
         module.zero_grad(set_to_none=True)
 
 
-def run_pass(module: nn.Module, inputs: tuple[Any, ...], mode: Mode) -> torch.Tensor:
+def run_pass(module: nn.Module, inputs: tuple[Any, ...], mode: Mode) -> Any:
     """One pass under the convention; the caller keeps the output."""
     output = forward(module, inputs, mode)
     if mode == "train":
@@ -45,22 +46,22 @@ def run_pass(module: nn.Module, inputs: tuple[Any, ...], mode: Mode) -> torch.Te
     return output
 
 
-def forward(module: nn.Module, inputs: tuple[Any, ...], mode: Mode) -> torch.Tensor:
-    """One forward pass; UnpredictableError unless it returns one tensor, with a gradient in train."""
+def forward(module: nn.Module, inputs: tuple[Any, ...], mode: Mode) -> Any:
+    """One forward pass; UnpredictableError unless it returns tensors, in train at least one with a gradient."""
     with torch.set_grad_enabled(mode == "train"):
         output = module(*inputs)
     name = type(module).__name__
-    if not isinstance(output, torch.Tensor):
+    if not tensors_of(output):
         raise UnpredictableError(
-            f"{name} returns a {type(output).__name__}; the convention needs one tensor, so wrap the module"
+            f"{name} returns {type(output).__name__}; it must return tensors, alone or in a tuple, a list or a dict"
         )
-    if mode == "train" and not output.requires_grad:
+    if mode == "train" and not trained(output):
         raise UnpredictableError(
             f"the output of {name} depends on nothing that has a gradient, so there is no training step to measure"
         )
     return output
 
 
-def backward(output: torch.Tensor) -> None:
-    """The backward pass from the sum of the output."""
-    output.sum().backward()
+def backward(output: Any) -> None:
+    """The backward pass from the sum of the output, of all tensors of it."""
+    loss_of(output).backward()

@@ -3,12 +3,13 @@
 import io
 from pathlib import Path
 
-import matplotlib as mpl
+from matplotlib.figure import Figure
 
 from ctxbench.base import disk
 from ctxbench.plugins.memory.profile import MIB, MemoryProfile
+from ctxbench.report.figures.style import plain
 
-SHADES = {"forward": "#dbe9f6", "backward": "#fde6d2"}
+SHADES = {"forward": "#dbe9f6", "backward": "#fde6d2", "optimizer": "#e2f0d9"}
 
 
 def plot(profile: MemoryProfile, path: Path) -> None:
@@ -16,9 +17,7 @@ def plot(profile: MemoryProfile, path: Path) -> None:
 
     UsageError if the file cannot be written.
     """
-    with mpl.rc_context({"backend": "agg"}):
-        from matplotlib.figure import Figure  # no window system: a figure without pyplot
-
+    with plain():
         figure = Figure(figsize=(9, 4), layout="constrained")
         axes = figure.add_subplot()
         steps = range(len(profile.timeline))

@@ -3,7 +3,7 @@
 import os
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,15 @@ import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
+from ctxbench import meta
 from ctxbench.base.call_sites import CallSites
 from ctxbench.base.errors import text_of
 from ctxbench.base.garbage import collector_off
 from ctxbench.base.mode import Mode
+from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
+from ctxbench.meta.outputs import tensors_of
 from ctxbench.meta.without_compiler import has_compiler, without_compiler
-from ctxbench.plugins.memory.autocast import Autocast
 from ctxbench.plugins.memory.checked import unchecked
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernel_rules import Call
@@ -25,6 +27,7 @@ from ctxbench.plugins.memory.kernels import Device, Table
 from ctxbench.plugins.memory.one_pass import backward, check_mode, forward, prepared, weight_tensors
 from ctxbench.plugins.memory.profile import MemoryProfile, Step
 from ctxbench.plugins.memory.tracker import Tracker
+from ctxbench.plugins.memory.training import stepped
 from ctxbench.plugins.memory.watch import CallWatch
 
 
@@ -36,8 +39,12 @@ def predict_peak(
     device: Device = "cuda",
     observe: Callable[[], Callable[[Call, Step], object]] | None = None,
     autocast: torch.dtype | None = None,
+    optimizer: str = "",
 ) -> MemoryProfile:
     """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is changed.
+
+    With an `optimizer` of `step.py`, of the whole training step: its state is there from the start, and its own step
+    follows the backward pass.
 
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
     prediction is for (`kernels.py`), `autocast` the dtype of a forward pass under `torch.autocast`. What the table does
@@ -47,6 +54,8 @@ def predict_peak(
     peak cannot be known.
     """
     check_mode(mode)
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise UnpredictableError("autocast around a prediction is not in it; give its dtype as `autocast`")
     table = Table(device)
     name = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule) or name == "OptimizedModule":
@@ -60,12 +69,16 @@ def predict_peak(
     for weight, tensor in weight_tensors(twin):
         tracker.add_weight(weight, tensor)
     weights = tracker.live_bytes
+    made = stepped([each for each in twin.parameters() if each.requires_grad], optimizer, device) if optimizer else None
+    for tensor in _state(made):
+        tracker.add_state(tensor)
     for tensor in _tensors(stand_ins):
         tracker.ignore(tensor)
-    with prepared(twin, mode), collector_off(), _explained(name):
-        _run(tracker, twin, stand_ins, mode, autocast)
+    with prepared(twin, mode), collector_off(), _explained(name), _kernels_on_meta():
+        _run(tracker, twin, stand_ins, mode, autocast, made)
     if has_compiler() and not had_compiler:  # a checkpoint imports it, and the import keeps tensors of the pass
-        return predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast)
+        again: dict[str, Any] = {"observe": observe, "autocast": autocast, "optimizer": optimizer}
+        return predict_peak(module, *inputs, mode=mode, device=device, **again)
     if not tracker.timeline:
         raise UnpredictableError(f"{name} calls no PyTorch operator, so there is nothing to predict")
     if any(_is_channels_last(tensor) for tensor in _tensors(inputs)):
@@ -85,11 +98,24 @@ def predict_peak(
     )
 
 
-def _run(tracker: Tracker, twin: nn.Module, inputs: tuple[Any, ...], mode: Mode, autocast: torch.dtype | None) -> None:
-    casting = Autocast(autocast) if autocast else nullcontext()
-    with CallWatch(tracker, mode, casts=autocast is not None), tracker, casting:
+def _state(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:
+    for state in optimizer.state.values() if optimizer else ():
+        yield from _tensors(tuple(state.values()))
+
+
+def _run(
+    tracker: Tracker,
+    twin: nn.Module,
+    inputs: tuple[Any, ...],
+    mode: Mode,
+    autocast: torch.dtype | None,
+    optimizer: torch.optim.Optimizer | None,
+) -> None:
+    casting = Autocast(tracker.table.device, autocast)
+    with casting, CallWatch(tracker, mode, casting), tracker:
         output = forward(twin, inputs, mode)
-    tracker.mark_category(output, "output")
+    for tensor in tensors_of(output):
+        tracker.mark_category(tensor, "output")
     if mode == "train":
         _mark_saved(tracker, output)
         tracker.phase = "backward"
@@ -98,12 +124,29 @@ def _run(tracker: Tracker, twin: nn.Module, inputs: tuple[Any, ...], mode: Mode,
         for parameter in twin.parameters():
             if parameter.grad is not None:
                 tracker.mark_category(parameter.grad, "weight gradient")
+        if optimizer is not None:
+            tracker.phase = "optimizer"
+            with tracker:
+                optimizer.step()
     tracker.finish()
 
 
-def _mark_saved(tracker: Tracker, output: torch.Tensor) -> None:
+@contextmanager
+def _kernels_on_meta() -> Iterator[None]:
+    """Give meta the kernels of devices that it lacks, so that PyTorch does not run their parts instead."""
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    # past `Library.impl`, which refuses a meta kernel for what has parts
+    assert library.m is not None
+    library.m.impl("mish_backward", "Meta", lambda grad, data: torch.empty_like(data))
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _mark_saved(tracker: Tracker, output: Any) -> None:
     """Walk the autograd graph: tell the tracker what each node saves, and mark the nodes that Python code defines."""
-    pending, seen = [output.grad_fn], set()
+    pending, seen = [each.grad_fn for each in tensors_of(output)], set()
     while pending:
         node = pending.pop()
         if node is None or node in seen:
@@ -155,7 +198,7 @@ def _explained(name: str) -> Iterator[None]:
     except UnpredictableError:
         raise
     except Exception as error:
-        own = tuple(f"{Path(each).parent}{os.sep}" for each in (__file__, torch.__file__))
+        own = tuple(f"{Path(each).parent}{os.sep}" for each in (__file__, meta.__file__, torch.__file__))
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
         where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
         said = f"{type(error).__name__}: {_first_line(error)}{_hint(text_of(error))}"

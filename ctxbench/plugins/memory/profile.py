@@ -10,8 +10,10 @@ from typing import Literal
 from ctxbench.base.call_sites import CallSite
 
 MIB = 2**20
-Category = Literal["weights", "saved for backward", "gradient", "weight gradient", "temporary", "output"]
-Phase = Literal["forward", "backward"]
+Category = Literal[
+    "weights", "optimizer state", "saved for backward", "gradient", "weight gradient", "temporary", "output"
+]
+Phase = Literal["forward", "backward", "optimizer"]
 
 
 @dataclass(slots=True, eq=False)

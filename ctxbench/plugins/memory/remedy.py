@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from ctxbench.base.call_sites import WRAPPER
 from ctxbench.base.mode import Mode
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -32,20 +33,26 @@ class Remedy:
 
 
 def remedies(
-    module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
+    module: nn.Module,
+    *inputs: Any,
+    mode: Mode,
+    device: Device = "cuda",
+    autocast: torch.dtype | None = None,
+    optimizer: str = "",
 ) -> list[Remedy]:
     """The changes that lower the peak, the largest effect first; the changed module is predicted again for each.
 
     Tried: in-place activations, checkpointing each block or what one line saves, fused attention and scans, half
     precision, half the batch. A change that is not possible for the module, or does not lower the peak, is left out.
     """
-    profile_of = partial(predict_peak, mode=mode, device=device, autocast=autocast)
+    profile_of = partial(predict_peak, mode=mode, device=device, autocast=autocast, optimizer=optimizer)
     profile = profile_of(module, *inputs)
     peak = profile.peak_bytes
     found = [*fused_attention(profile), *fused_scans(profile)]
     found += [
         Remedy(f"checkpointing what {where} saves, at best (freed after the forward pass, then recomputed)", least)
         for where, _, least in saved_lines(profile)
+        if where != WRAPPER
     ]
     for change, predict in _changes(module, inputs, mode, profile_of).items():
         try:

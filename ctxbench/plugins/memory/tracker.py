@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -13,9 +14,15 @@ from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import INPUT_KEPT, Table
 from ctxbench.plugins.memory.profile import Allocation, Category, Phase, Step
+from ctxbench.plugins.memory.training import OPTIMIZER
 
 # Dtypes of an index that chooses by value.
 MASKS = (torch.bool, torch.uint8)
+# What PyTorch's backward formulas call in place on a map that they have just made, unless a dispatch mode is on or the
+# tensors are on meta (torch/csrc/autograd/FunctionsManual.cpp, areAnyTensorSubclassLike).
+FORMULAS_IN_PLACE = frozenset(
+    f"aten.{name}" for name in ("scatter", "scatter_add", "index_add", "index_fill", "index_put", "masked_fill", "put")
+)
 
 
 class Tracker(TorchDispatchMode):
@@ -42,14 +49,22 @@ class Tracker(TorchDispatchMode):
         self.in_linear = False  # inside functional.linear
         self._node: tuple[str, int] | None = None  # the autograd node that is running
         self._node_reads: list[Allocation | None] = []  # what its operators have read
+        self._node_step = 0  # its first step
         self._kept: dict[int, torch.UntypedStorage] = {}  # storage of an output -> the input that is kept beside it
         self._read_back = 0  # the storage of the output that the last call's backward read
-        self._sum: tuple[Allocation, Allocation] | None = None  # an addition that may really be in place: first, total
+        self._sum: tuple[Allocation, Allocation] | None = (
+            None  # a call that may really be in place: its argument, output
+        )
 
     def add_weight(self, name: str, tensor: torch.Tensor) -> None:
         """Count a parameter or buffer from the start."""
         if self._key(tensor) not in self._blocks:
             self._register(tensor, "", "weights", self.places.of_weight(name))
+
+    def add_state(self, tensor: torch.Tensor) -> None:
+        """Count what an optimizer keeps from the step before."""
+        if self.table.counts_host or tensor.is_meta:
+            self._register(tensor, "", "optimizer state", OPTIMIZER)
 
     def ignore(self, tensor: torch.Tensor) -> None:
         """Leave a tensor that exists before the pass out of the count: the input."""
@@ -103,6 +118,7 @@ class Tracker(TorchDispatchMode):
         for block in reads:
             if block is not None:
                 block.reads.append(len(self.timeline) - 1)
+        self._note_node()
         out = self.table.outputs(call, func(*args, **kwargs))
         call.out = tuple(self._tensors(out))
         new = [block for tensor in call.out if (block := self._note(tensor, call.name, place)) is not None]
@@ -112,7 +128,9 @@ class Tracker(TorchDispatchMode):
         step.workspace = self.table.workspace_limit(call)
         if call.packet == "aten.add" and len(new) == 1:
             self._note_sum(call, new[0])
-        self._note_reads(reads)
+        self._node_reads += reads
+        if call.packet in FORMULAS_IN_PLACE and len(new) == 1:
+            self._note_in_place(reads[0], new[0])
         self._note_kept(call)
         if self.on_call is not None:
             self.on_call(call, step)
@@ -131,12 +149,12 @@ class Tracker(TorchDispatchMode):
     def _key(tensor: torch.Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
 
-    def _note_reads(self, reads: list[Allocation | None]) -> None:
+    def _note_node(self) -> None:
+        """Remember at which step an autograd node begins."""
         node = torch._C._current_autograd_node()
         running = None if node is None else (node.name(), node._sequence_nr())
         if running != self._node:
-            self._node, self._node_reads = running, []
-        self._node_reads += reads
+            self._node, self._node_reads, self._node_step = running, [], len(self.timeline) - 1
 
     def _note(self, tensor: torch.Tensor, op: str, place: CallSite) -> Allocation | None:
         """Count an output's storage if it is new, or its growth if it was resized."""
@@ -188,12 +206,36 @@ class Tracker(TorchDispatchMode):
             # the node's incoming gradient stays in memory until its outgoing ones are added
             is_shared = block in self._node_reads or block is self._blocks.get(self._key(call.tensors[1]))
             is_shared = is_shared or first._is_view()  # a view refers to its base
+            is_shared = is_shared or self._is_of_formula(block, call)
             wanted = self.table.sums_in_place and is_dense and not is_shared
             wanted = wanted and block is not None and block.category == "gradient"
         else:
             wanted = self.in_linear
         if wanted and block is not None:
             self._sum = (block, total)
+
+    def _is_of_formula(self, first: Allocation | None, call: Call) -> bool:
+        """Return whether an addition is a part of its node's formula, and not the engine's.
+
+        The engine adds gradients of one shape. One that the same node has just made is added to another of it only
+        where two of the node's gradients go to the same place.
+        """
+        if call.tensors[0].shape != call.tensors[1].shape:
+            return True
+        node = torch._C._current_autograd_node()
+        if node is None or first is None or first.born < self._node_step:
+            return False
+        return len(set(node.next_functions)) == len(node.next_functions)
+
+    def _note_in_place(self, first: Allocation | None, out: Allocation) -> None:
+        """Remember a call that a formula of PyTorch makes in place; the node of a custom Function runs what it calls.
+
+        Its argument is of this node; that it is not read again shows right after, as with a sum.
+        """
+        node = torch._C._current_autograd_node()
+        is_formula = node is not None and not isinstance(node, BackwardCFunction) and not torch.is_grad_enabled()
+        if is_formula and first is not None and first.born >= self._node_step and first.bytes == out.bytes:
+            self._sum = (first, out)
 
     def _note_kept(self, call: Call) -> None:
         """Keep an input as long as autograd does where it keeps more than its backward reads."""
@@ -216,6 +258,8 @@ class Tracker(TorchDispatchMode):
             total.bytes = first.bytes  # a view's gradient keeps its whole storage
 
     def _place(self) -> CallSite:
+        if self.phase == "optimizer":
+            return OPTIMIZER
         return self.places.backward() if self.phase == "backward" else self.places.forward()
 
     def _refuse_data_dependent(self, call: Call) -> None:

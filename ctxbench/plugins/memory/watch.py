@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ctxbench.base.mode import Mode
+from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.scan import SCANS
 from ctxbench.plugins.memory.attention import attend
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -21,13 +22,13 @@ _MOVES = {"to", "cuda", "cpu", "xpu", "mps"}
 
 
 class CallWatch(TorchFunctionMode):
-    """Sees the module's calls of PyTorch's API before they become operators; `casts` says that `Autocast` does, too."""
+    """Sees the module's calls of PyTorch's API before they become operators, and before `autocast` casts."""
 
-    def __init__(self, tracker: Tracker, mode: Mode, *, casts: bool = False) -> None:
+    def __init__(self, tracker: Tracker, mode: Mode, autocast: Autocast) -> None:
         super().__init__()
         self.tracker = tracker
         self.mode = mode
-        self.casts = casts
+        self.autocast = autocast
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -35,8 +36,6 @@ class CallWatch(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", str(func))
         _refuse_named_device(name, args, kwargs)
-        if torch.is_autocast_enabled("cpu") or (torch.is_autocast_enabled("cuda") and not self.casts):
-            raise UnpredictableError("autocast does not reach the meta device; predict module.half() or .bfloat16()")
         if name in _RECURRENT:
             raise UnpredictableError(
                 f"{name} is one library call on CUDA and many operators on meta; measure the peak instead"
@@ -44,11 +43,13 @@ class CallWatch(TorchFunctionMode):
         if name == "multi_head_attention_forward":
             return self._attend_with_heads(func, *args, **kwargs)
         if name == "scaled_dot_product_attention":
+            args, kwargs = self.autocast.cast(name, args, kwargs)
             return attend(self.tracker, *args, **kwargs)
         if func is _dropout and self.tracker.table.device != "cpu":
             return _dropout_cuda(*args, **kwargs)
         if name == "group_norm" and self.tracker.table.counts_host and not _keeps_contiguous(args[0]):
             self.tracker.marks[name] = "the CPU keeps a channels-last layout, where meta makes a contiguous copy"
+        self._mark_what_is_hidden(name, args)
         self.tracker.in_linear = name == "linear"
         result = func(*args, **kwargs)
         self.tracker.in_linear = False
@@ -60,7 +61,8 @@ class CallWatch(TorchFunctionMode):
 
     def _attend_with_heads(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """`nn.MultiheadAttention`: PyTorch shows this call alone, so the functions inside it are replaced."""
-        if self.mode == "infer" and torch.backends.mha.get_fastpath_enabled():
+        takes_fast_path = torch.backends.mha.get_fastpath_enabled() and not torch.is_autocast_enabled("cuda")
+        if self.mode == "infer" and takes_fast_path:
             raise UnpredictableError(
                 "MultiheadAttention uses a fused kernel in inference, but not on meta; measure the peak, or predict "
                 "the kernels of training with torch.backends.mha.set_fastpath_enabled(False)"
@@ -71,6 +73,19 @@ class CallWatch(TorchFunctionMode):
         seen: dict[str, Any] = {name: self._seen(getattr(functional, name)) for name in inside}
         with patch.multiple(functional, **seen):
             return func(*args, **kwargs)
+
+    def _mark_what_is_hidden(self, name: str, args: tuple[Any, ...]) -> None:
+        """Mark calls that make tensors or casts within, where no mode sees them."""
+        marks, on_host = self.tracker.marks, self.tracker.table.counts_host
+        if on_host and name == "__getitem__" and _has_list(args[1]):
+            marks[name] = "an index by a list is a tensor of 8 bytes a place"
+        if on_host and name == "local_response_norm" and self.mode == "train":
+            marks[name] = "the number that scales the sums, 8 bytes"
+        is_trained = torch.is_grad_enabled() and args and getattr(args[0], "requires_grad", False)
+        if on_host and name == "max_pool1d" and not is_trained:
+            marks[name] = "without a gradient the CPU does not keep the positions of the maxima, as meta does"
+        if self.autocast.is_on and self.autocast.is_cast_within(name):
+            marks[name] = "autocast casts within it, where meta casts its arguments"
 
     def _seen(self, func: Any) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.__torch_function__(func, (), args, kwargs)
@@ -97,6 +112,10 @@ def _refuse_named_device(name: str, args: tuple[Any, ...], kwargs: Mapping[str, 
             f"{name} asks for the device {str(named)!r} by name; use the input's device, so that the module runs "
             "anywhere: device=x.device"
         )
+
+
+def _has_list(index: Any) -> bool:
+    return isinstance(index, list) or (isinstance(index, tuple) and any(isinstance(each, list) for each in index))
 
 
 def _keeps_contiguous(tensor: torch.Tensor) -> bool:

@@ -5,21 +5,30 @@ from collections.abc import Callable
 import pytest
 import torch
 from conftest import Done
+from field_cases import FEW
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench import registry
 from ctxbench.base.mode import MODES, Mode
-from ctxbench.plugins.memory.autocast import Autocast
-from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.meta import autocast
+from ctxbench.meta.autocast import Autocast, Kind
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Message, Missing
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.macs.metric import METRIC
+from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.measure import measure_allocation
+from ctxbench.plugins.memory.norm_rules import THREAD_SUMS
 from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.worker.measurement import CaseMeasurement
 
 HALF, FULL = torch.float16, torch.float32
 
 
-def dtype_of(call: Callable[..., Tensor], *dtypes: torch.dtype) -> torch.dtype:
+def dtype_of(call: Callable[..., Tensor], *dtypes: torch.dtype, device: Kind = "cuda") -> torch.dtype:
     """The dtype of what a call gives for square matrices of these dtypes under autocast to float16."""
-    with Autocast(HALF):
+    with Autocast(device, HALF):
         return call(*(torch.ones(4, 4, dtype=dtype, device="meta") for dtype in dtypes)).dtype
 
 
@@ -41,12 +50,89 @@ def dtype_of(call: Callable[..., Tensor], *dtypes: torch.dtype) -> torch.dtype:
         (lambda x, y: torch.cat([x, y]), (HALF, HALF), HALF),
         (torch.relu, (HALF,), HALF),
         (torch.add, (HALF, FULL), FULL),
+        (lambda x: functional.softmin(x, -1), (HALF,), FULL),
+        (lambda x: functional.interpolate(x[None, None], 8), (HALF,), FULL),
+        (functional.mse_loss, (HALF, HALF), FULL),
     ],
 )
 def test_a_call_gives_the_dtype_that_pytorch_documents(
     call: Callable[..., Tensor], given: tuple[torch.dtype, ...], dtype: torch.dtype
 ) -> None:
     assert dtype_of(call, *given) == dtype
+
+
+IMAGES: list[Callable[[Tensor], Tensor]] = [
+    lambda x: x @ x,
+    lambda x: x.softmax(1),
+    lambda x: x.half().softmax(1),
+    lambda x: x.half() ** 2,
+    lambda x: x.half().sum(),
+    lambda x: x.half().prod(),
+    lambda x: functional.group_norm(x.half(), 2),
+    lambda x: functional.interpolate(x.half(), 8, mode="bilinear"),
+    lambda x: functional.pad(x.half(), (1, 1, 1, 1), "reflect"),
+    lambda x: functional.pad(x.half(), (1, 1, 1, 1)),
+    lambda x: functional.mse_loss(x.half(), x.half()),
+    lambda x: functional.grid_sample(x.half(), x[..., :2].half(), align_corners=False),
+    lambda x: functional.normalize(x.half()),
+    lambda x: torch.einsum("bchw,bcvw->bchv", x, x),
+    lambda x: torch.cat([x, x.half()]),
+    lambda x: torch.fft.rfft2(x.half()).real,
+]
+
+
+@pytest.mark.parametrize("call", IMAGES)
+def test_on_the_cpu_the_dtypes_are_those_of_pytorch_s_own_autocast(call: Callable[[Tensor], Tensor]) -> None:
+    with torch.autocast("cpu", dtype=HALF):
+        real = call(torch.ones(2, 4, 4, 4))
+    with Autocast("cpu", HALF):
+        predicted = call(torch.empty(2, 4, 4, 4, device="meta"))
+    assert (predicted.dtype, predicted.shape) == (real.dtype, real.shape)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_pytorch_s_dispatcher_knows_each_operator_of_the_lists(device: Kind) -> None:
+    named = autocast._LOWER[device] | autocast._WIDEST[device]
+    assert named <= autocast._cast_operators(device)
+
+
+class FullProduct(nn.Module):
+    """A product by a convolution in the dtype that autocast gives, then one in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(4, 4, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x.half() if torch.is_autocast_enabled(x.device.type) else x)
+        with torch.autocast(x.device.type, enabled=False):
+            return functional.conv2d(y.float(), self.layer.weight)
+
+
+@pytest.mark.parametrize("dtype", [None, HALF, torch.bfloat16])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_part_without_autocast_is_predicted_and_counted_on_meta(device: Kind, dtype: torch.dtype | None) -> None:
+    module, x = FullProduct(), torch.empty(2, 4, 8, 8, device="meta")
+    for mode in MODES:
+        profile = predict_peak(module, x, mode=mode, device=device, autocast=dtype)
+        assert profile.allocations[-1].dtype == "float32"
+        assert {block.dtype for block in profile.allocations} >= (
+            {"float32"} if dtype is None else {"float32", str(dtype)[6:]}
+        )
+    assert count_macs(module, x, autocast=Autocast(device, dtype)).macs == 2 * 128 * 16
+    assert count_training_macs(module, x, autocast=Autocast(device, dtype)).macs == (2 + 2 + 1) * 128 * 16
+    assert not torch.is_autocast_enabled(device)
+
+
+def test_autocast_that_a_module_switches_on_itself_is_followed() -> None:
+    class Own(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast(x.device.type, dtype=HALF):
+                return x @ x
+
+    for device in ("cpu", "cuda"):
+        blocks = predict_peak(Own(), torch.empty(8, 8), mode="infer", device=device).allocations
+        assert [block.dtype for block in blocks] == ["float16"] * 3  # x is cast twice, as it is no weight
 
 
 class Breads(nn.Module):
@@ -64,12 +150,12 @@ class Breads(nn.Module):
 class UnderAutocast(nn.Module):
     """PyTorch's own autocast around a forward pass."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, dtype: torch.dtype = HALF) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.dtype = module, dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=HALF):
+        with torch.autocast("cpu", dtype=self.dtype):
             out: Tensor = self.module(x)
         return out
 
@@ -85,11 +171,59 @@ def test_the_peak_on_the_cpu_is_that_of_pytorch_s_own_autocast(mode: Mode) -> No
     assert predicted.peak_bytes < predict_peak(module, x, mode=mode, device="cpu").peak_bytes
 
 
-def test_what_cannot_be_followed_is_refused() -> None:
-    module = nn.MultiheadAttention(8, 2, batch_first=True)
-    x = torch.empty(1, 4, 8)
-    with pytest.raises(UnpredictableError, match="whose casts under autocast are not known"):
-        predict_peak(module, x, x, x, mode="train", autocast=HALF)
+class Biased(nn.Module):
+    """A product whose peak in training is where the gradients of its weight, its summand and its input are cast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(64, 200)), nn.Parameter(torch.randn(200))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x, self.weight)
+
+
+@pytest.mark.processor
+@pytest.mark.usefixtures("plain_kernels")
+@pytest.mark.parametrize("dtype", [HALF, torch.bfloat16], ids=str)
+def test_the_last_argument_is_cast_first(dtype: torch.dtype) -> None:
+    module, x = Biased(), torch.randn(3, 64, requires_grad=True)
+    predicted = predict_peak(module, x, mode="train", device="cpu", autocast=dtype)
+    assert predicted.peak_bytes == measure_allocation(UnderAutocast(module, dtype), x, mode="train").allocated_bytes
+    casts = [block.shape for block in predicted.allocations if block.op.startswith("aten._to_copy")]
+    assert casts[:3] == [(64, 200), (3, 64), (200,)]
+
+
+@pytest.mark.slow
+@pytest.mark.processor
+@pytest.mark.usefixtures("plain_kernels")
+@pytest.mark.parametrize("key", registry.names())
+def test_every_module_of_the_registry(key: str) -> None:
+    options = {"rank": 8} if key.startswith("ham") else FEW.get(key, {})
+    module, x = registry.get(key).build(32, options), torch.randn(1, 32, 24, 20)
+    for mode in MODES:
+        predicted = predict_peak(module, x, mode=mode, device="cpu", autocast=HALF)
+        measured = measure_allocation(UnderAutocast(module), x, mode=mode).allocated_bytes
+        assert predicted.marks or predicted.peak_bytes == measured
+        assert predicted.peak_bytes <= measured
+        of_threads = torch.get_num_threads() > 1 and {*predicted.marks.values()} == {THREAD_SUMS}
+        assert not predicted.marks or of_threads or key in ("linear", "lite_mla", "mhsa", "sra")
+
+
+def test_attention_of_many_heads_is_cast_within() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.heads(x, x, x, need_weights=False)[0]
+            return out
+
+    profile = predict_peak(Heads(), torch.empty(1, 4, 8), mode="train", autocast=HALF)
+    assert profile.allocations[-1].dtype == "float32"  # the gradient of a weight
+    products = [block for block in profile.allocations if block.op.startswith(("aten.mm", "aten.addmm", "aten.bmm"))]
+    assert products
+    assert {block.dtype for block in products} == {"float16"}
 
 
 @pytest.mark.processes
@@ -102,3 +236,29 @@ def test_choose_and_predict_take_autocast(command: Callable[..., Done]) -> None:
     done = command("predict", "linear", "--for", "t4", "--shape", "1,64,16,16", "--dtype", "autocast-float16")
     assert done.returncode == 0, done.stderr
     assert "_to_copy" in done.stdout
+
+
+class OnDevices(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_meta:
+            raise ValueError("not here")
+        out: Tensor = self.layer(x.half()).to(x.dtype)
+        return out
+
+
+def test_a_count_that_fails_costs_a_row_its_count_and_where_nothing_runs_it_is_the_error() -> None:
+    def counted(device: str) -> list[Missing]:
+        case = Case("own", f"{__file__}:OnDevices", {}, (1, 8, 8, 8), dtype="autocast-float16", device=device)
+        messages: list[Message] = []
+        METRIC.count(CaseMeasurement(case, Measure(), messages.append))  # type: ignore[misc]  # it has one
+        return [each for each in messages if isinstance(each, Missing)]
+
+    (missing,) = counted("cpu")
+    assert [*missing.columns] == ["macs", "macs_train"]
+    assert str(missing.note) == "own fails on the meta device: ValueError: not here"
+    with pytest.raises(ValueError, match="not here"):
+        counted("meta")

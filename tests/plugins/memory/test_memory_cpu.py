@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from field_cases import CASES, Shape
+from field_cases import CASES, FEW, Shape
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ def assert_exact(module: nn.Module, *inputs: Tensor) -> None:
 @pytest.mark.parametrize("shape", [(2, 32, 16, 16), (1, 32, 12, 10)])
 @pytest.mark.parametrize("key", registry.names())
 def test_every_module_of_the_registry(key: str, shape: tuple[int, ...]) -> None:
-    options = {"rank": 8} if key.startswith("ham") else {}
+    options = {"rank": 8} if key.startswith("ham") else FEW.get(key, {})
     assert_exact(registry.get(key).build(shape[1], options), torch.randn(shape))
 
 
@@ -66,7 +66,7 @@ MARKED_IN_HALF = {  # in inference, in training
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("key", registry.names())
 def test_half_types_are_exact_or_marked(key: str, dtype: torch.dtype) -> None:
-    options = {"rank": 8} if key.startswith("ham") else {}
+    options = {"rank": 8} if key.startswith("ham") else FEW.get(key, {})
     module, x = registry.get(key).build(32, options).to(dtype), torch.randn(2, 32, 12, 10).to(dtype)
     for mode, marked in zip(MODES, MARKED_IN_HALF.get(key, ([], [])), strict=True):
         profile = predict_peak(module, x, mode=mode, device="cpu")
@@ -75,6 +75,22 @@ def test_half_types_are_exact_or_marked(key: str, dtype: torch.dtype) -> None:
         assert [name for name in profile.marks if name in marked or name not in of_threads] == marked
         assert not of_threads or torch.get_num_threads() > 1
         assert profile.peak_bytes <= measured if profile.marks else profile.peak_bytes == measured
+
+
+class Several(nn.Module):
+    """Three outputs, of which one has no gradient and one is both saved and returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        hidden = self.first(x)
+        return {"out": self.second(hidden).softmax(1), "more": [hidden, x.argmax(1)]}
+
+
+def test_several_outputs() -> None:
+    assert_exact(Several(), torch.randn(32, 8))
 
 
 class Scaled(nn.Module):
@@ -111,6 +127,61 @@ def _resized(size: tuple[int, int], layout: torch.memory_format = torch.contiguo
 def test_fourier_transforms_and_bilinear_resizing(function: Callable[[Tensor], Tensor]) -> None:
     for shape in ((2, 6, 6, 8), (1, 3, 6, 8)):
         assert_exact(Scaled(function, shape), torch.randn(shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "function",
+    [
+        functional.mish,
+        lambda x: x.max(dim=1)[0],
+        lambda x: x.min(dim=1)[0],
+        lambda x: x.clamp(-1, 1),
+        lambda x: x.clamp(max=torch.ones_like(x, dtype=torch.int32)),
+        lambda x: x.std((2, 3)),
+        lambda x: x.var((1, 2), unbiased=False),
+        lambda x: x.var(),
+        lambda x: x.sum(),
+        lambda x: x - x.mean(),
+        lambda x: 2**x,
+        lambda x: x.copysign(-1.0),
+        lambda x: x.triu(),
+        lambda x: x.mT.tril(),
+        lambda x: functional.pixel_unshuffle(x[..., :4, :4], 2),
+        lambda x: functional.pixel_shuffle(x.flatten(2)[:1, :4, :35].view(1, 4, 5, 7), 2),
+        lambda x: torch.normal(x, 2.0),
+        lambda x: torch.normal(0.0, x.abs()),
+        lambda x: torch.normal(x, x.abs()),
+        lambda x: torch.ldexp(x, x.detach()[:, :1]),
+        lambda x: torch.ldexp(x, torch.ones_like(x, dtype=torch.int64)),
+        lambda x: torch.atan2(x[:1], x[:, :1]),  # its formula adds two numbers of unlike shapes
+        lambda x: functional.layer_norm(x, x.shape[1:]),
+        lambda x: functional.layer_norm(x, x.shape[3:]),
+    ],
+)
+def test_forward_and_backward_take_what_they_take_on_the_cpu(
+    function: Callable[[Tensor], Tensor], dtype: torch.dtype
+) -> None:
+    for shape in ((2, 6, 5, 7), (1, 64, 72, 72)):
+        assert_exact(Scaled(function, shape).to(dtype), torch.randn(shape).to(dtype))
+
+
+def test_a_gradient_that_takes_other_operators_than_on_meta_is_marked() -> None:
+    def marks(function: Callable[[Tensor], Tensor]) -> list[str]:
+        shape = (2, 6, 5, 7)
+        return list(predict_peak(Scaled(function, shape), torch.randn(shape), mode="train", device="cpu").marks)
+
+    assert marks(lambda x: x.max()) == ["aten.max"]
+    assert marks(lambda x: x.clamp(x.mean(), x.sum())) == ["aten.clamp"]
+    assert marks(lambda x: x[:, [0, 2]]) == ["__getitem__"]
+    assert marks(lambda x: torch.xlogy(x, x)) == ["aten.xlogy"]
+
+
+def test_a_pooling_that_meta_does_otherwise_is_marked() -> None:
+    module, x = Scaled(lambda x: functional.max_pool1d(x, 2), (2, 3, 8)), torch.randn(2, 3, 8)
+    profiles = {mode: predict_peak(module, x, mode=mode, device="cpu") for mode in MODES}
+    assert {mode: list(profile.marks) for mode, profile in profiles.items()} == {"infer": ["max_pool1d"], "train": []}
+    assert profiles["train"].peak_bytes == measure_peak(module, x, mode="train")
 
 
 class Looked(nn.Module):

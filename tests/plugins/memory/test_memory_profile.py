@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from ctxbench.base.call_sites import CallSite
+from ctxbench.base.call_sites import WRAPPER, CallSite
 from ctxbench.base.mode import Mode
 from ctxbench.model.metrics import metrics
 from ctxbench.plugins.memory.convention import CONVENTION
@@ -20,8 +20,22 @@ from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import Allocation, MemoryProfile, Step
 from ctxbench.plugins.memory.remedy import remedies, saved_lines
 from ctxbench.plugins.memory.tracker import Tracker
+from ctxbench.registry.layout import TOKENS, OfMap
 
 MIB = 2**20
+
+
+def test_what_gives_a_block_its_layout_is_told_apart() -> None:
+    block = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+    x, tokens = torch.empty(1, 64, 32, 32, device="meta"), torch.empty(1, 1024, 64, device="meta")
+    alone = predict_peak(block, tokens, mode="train").peak_bytes
+    found = predict_peak(OfMap(block, TOKENS), x, mode="train")
+    copies = [(each.bytes, each.shape) for each in found.groups() if each.where == WRAPPER]
+    assert copies == [(1024 * 64 * 4, (1, 1024, 64))]
+    assert found.peak_bytes == alone + 1024 * 64 * 4
+    last = predict_peak(OfMap(block, TOKENS), x.contiguous(memory_format=torch.channels_last), mode="train")
+    assert last.peak_bytes == alone
+    assert not [each for each in remedies(OfMap(block, TOKENS), x, mode="train") if WRAPPER in each.change]
 
 
 def block(size: int, born: int, died: int | None, reads: list[int], category: str = "temporary") -> Allocation:

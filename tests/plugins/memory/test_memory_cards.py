@@ -1,0 +1,65 @@
+"""The peak of a pass for a card by name: that of CUDA, and whether the card has room for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+from conftest import Done
+
+from ctxbench.base.errors import UsageError
+from ctxbench.plugins.memory.function import _card, _fits
+
+
+@dataclass
+class Card:
+    """A device of a data sheet."""
+
+    title: str
+    memory_gib: float | None
+    backend: Literal["cuda", "cpu"] = "cuda"
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]:
+        return vars(self)
+
+
+@pytest.mark.parametrize(
+    ("peak_mib", "sentence"),
+    [
+        (7372, "- P4 has 8,192 MiB: it fits."),
+        (7373, "- P4 has 8,192 MiB: it may not fit."),
+        (8192, "- P4 has 8,192 MiB: it may not fit."),
+        (8193, "- P4 has 8,192 MiB: it does not fit."),
+    ],
+)
+def test_a_peak_fits_up_to_nine_tenths_of_the_memory(peak_mib: int, sentence: str) -> None:
+    assert _fits(Card("P4", 8), peak_mib * 2**20).startswith(sentence)
+
+
+def test_a_card_of_unknown_memory_is_told() -> None:
+    assert (
+        _fits(Card("Mine", None), 1)
+        == "- The data sheet of Mine has no memory_gib: whether the peak fits is not known."
+    )
+
+
+def test_an_unknown_name_has_the_kinds_and_the_cards_beside_it() -> None:
+    with pytest.raises(UsageError, match="unknown device 'cuda-2021'; did you mean 'cuda-2020'"):
+        _card("cuda-2021")
+
+
+@pytest.mark.processes
+@pytest.mark.plugin("predict")
+def test_the_peak_for_a_card_is_that_of_cuda(command: Callable[..., Done]) -> None:
+    asked = ("memory", "sa", "--shape", "8,512,128,128")
+    head, *rest = command(*asked).stdout.splitlines()
+    for card, fits in (("t4", "- Tesla T4 has 16,384 MiB: it does not fit."), ("b200", "184,320 MiB: it fits.")):
+        done = command(*asked, "--for", card)
+        assert done.returncode == 0, done.stderr
+        first, room, cublas, context, state, *others = done.stdout.splitlines()
+        assert (first, others) == (head, rest)
+        assert "predicted peak on cuda 41,989.01 MiB" in first
+        assert fits in room
+        assert "up to 64 MiB of cuBLAS" in cublas
+        assert "not predicted" in context
+        assert "--optimizer adamw" in state
