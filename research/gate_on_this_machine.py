@@ -1,6 +1,7 @@
-"""Runs the gate on unchanged, slowed and slower code on this machine; the docs are made from what it stores.
+"""Runs short gates on unchanged, slowed and slower code on this machine; the docs are made from what it stores.
 
-Run: python research/gate_on_this_machine.py [--out results/gate-cpu]   (about half an hour on two idle cores)
+Run: python research/gate_on_this_machine.py [--beside-loops] [--out results/gate-cpu]   (40 minutes on two idle cores;
+with a busy loop on each core beside the gates an hour)
 Then: python docs/update.py
 
 A gate whose JSON lies in the folder already is not run again, so that an interrupted series goes on. `evidence.json`
@@ -9,11 +10,14 @@ names the commit of a series: for a new one remove it, and the gates of the old 
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +29,19 @@ from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
 GATES = ROOT / "results" / "gate-cpu"
-UNCHANGED, INJECTED = 4, 2
-SHARE = "10%"
-BUDGET = "5m"
-# A verdict that cannot be had, and one that is wrong, are what is counted here; both are exit codes of a check.
+BUDGET = "60s"
+# Kinds of gates: how many, and the slowdown of two of the four rows. Each gate has the rows of two modules of the suite
+# `ci`, the next one those of the next two.
+KINDS = {"unchanged": (20, None), "slower-10": (20, "10%"), "slower-20": (5, "20%")}
+# The state of the machine and the code, in the names of the stored gates and in words.
+STATES = {"quiet": "nothing", "loops": "a busy loop on each core"}
+TEXTS = {
+    "unchanged": "unchanged",
+    "slower-10": "two rows of four 10 % slower, by extra passes",
+    "slower-20": "two rows of four 20 % slower, by extra passes",
+    "code": "a slower operation in the module",
+}
+# A check that went wrong ends with another code.
 EXPECTED_CODES = (0, 1, 3)
 # Slower code: what takes the place of what in examples/my_module.py.
 SLOWER = {
@@ -43,21 +56,26 @@ Gate = Mapping[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=GATES, help="where the gates' JSON goes")
-    folder: Path = parser.parse_args().out
-    begin(folder)
-    self_test = ["--self-test"]
-    for number in range(UNCHANGED):
-        measure(folder / f"unchanged-{number + 1}.json", self_test)
-    for number in range(INJECTED):
-        measure(folder / f"injected-{number + 1}.json", [*self_test, "--inject", SHARE])
-    for name, (old, new) in SLOWER.items():
-        with tempfile.TemporaryDirectory() as repository:
-            changed_tree(Path(repository), old, new)
-            measure(
-                folder / f"slower-{name}.json",
-                ["--against", "HEAD", "--module", "my_module.py:MyContext"],
-                Path(repository),
-            )
+    parser.add_argument("--beside-loops", action="store_true", help="run a busy loop on each core beside the gates")
+    options = parser.parse_args()
+    begin(options.out)
+    state = "loops" if options.beside_loops else "quiet"
+    modules = tomllib.loads((ROOT / "suites" / "ci.toml").read_text(encoding="utf-8"))["modules"]
+    with ExitStack() as loops:
+        for _ in os.sched_getaffinity(0) if options.beside_loops else ():
+            loop = loops.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            loops.callback(loop.kill)
+        for kind, (count, share) in KINDS.items():
+            for number in range(count):
+                pair = ",".join(modules[(2 * number + each) % len(modules)] for each in range(2))
+                inject = [] if share is None else ["--inject", share]
+                path = options.out / f"{state}-{kind}-{number + 1:02}.json"
+                measure(path, ["--self-test", "--modules", pair, *inject])
+        for name, (old, new) in SLOWER.items():
+            with tempfile.TemporaryDirectory() as repository:
+                changed_tree(Path(repository), old, new)
+                path = options.out / f"{state}-code-{name}.json"
+                measure(path, ["--against", "HEAD", "--module", "my_module.py:MyContext"], Path(repository))
 
 
 def begin(folder: Path) -> None:
@@ -92,37 +110,43 @@ def measure(path: Path, options: Sequence[str], folder: Path = ROOT) -> None:
     ended = subprocess.run(command, cwd=folder, check=False)
     if ended.returncode not in EXPECTED_CODES:
         raise SystemExit(ended.returncode)
-    part.rename(path)
+    gate = {**json.loads(part.read_text(encoding="utf-8")), "load": round(os.getloadavg()[0], 1)}
+    path.write_text(json.dumps(gate, indent=1) + "\n", encoding="utf-8")
+    part.unlink()
 
 
 def stored(folder: Path = GATES) -> dict[str, Gate]:
     """The gates of the series, by name."""
-    kinds = ("unchanged", "injected", "slower")
-    paths = [path for kind in kinds for path in sorted(folder.glob(f"{kind}-*.json"))]
+    paths = [path for state in STATES for path in sorted(folder.glob(f"{state}-*.json"))]
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def section(gates: Mapping[str, Gate]) -> str:
     """Section on the series for the page of the gate's error rates."""
-    conditions = gates["unchanged-1"]["conditions"]
-    as_it_was, slower = (
-        ("as it was", "ok", "inconclusive", "regressed"),
-        ("slower", "found", "left inconclusive", "missed"),
+    conditions = next(iter(gates.values()))["conditions"]
+    counts = ("gates", "exit code 0", "unchanged rows", "ok", "inconclusive", "regressed")
+    slower = ("slower rows", "found", "left inconclusive", "missed", "pairs", "seconds", "load")
+    columns: dict[str, Origin] = dict.fromkeys((*counts, *slower), "counted")
+    kinds = [(state, kind) for state in STATES for kind in TEXTS]
+    rows = [line(state, kind, own) for state, kind in kinds if (own := of_kind(gates, state, kind))]
+    table = render_markdown(plain_table({"beside the gate": "label", "code": "label", **columns}, rows)).rstrip("\n")
+    first = (
+        f"Suite `ci`, two of its modules a gate, budget {BUDGET}; {conditions}. Pairs, seconds and load (the average "
+        "of the last minute, the gate's own included) are the medians of the gates."
     )
-    numbers: dict[str, Origin] = dict.fromkeys((*as_it_was, *slower, "pairs", "seconds"), "counted")
-    rows = [line(name, gate) for name, gate in gates.items()]
-    table = render_markdown(plain_table({"gate": "label", **numbers}, rows)).rstrip("\n")
-    texts = [f"Suite `ci` with a budget of {BUDGET}; {conditions}.", table, false_alarms(gates)]
-    return "\n\n".join([*texts, *found(gates), spread(of_kind(gates, "unchanged"))])
+    return "\n\n".join([first, table, false_alarms(gates), *(spread(gates, state) for state in STATES)])
 
 
-def line(name: str, gate: Gate) -> list[str]:
-    plain, slow = verdicts([gate], slowed=False), verdicts([gate], slowed=True)
-    cells = [len(plain), plain.count("ok"), plain.count("inconclusive"), plain.count("regressed")]
+def line(state: str, kind: str, gates: Sequence[Gate]) -> list[str]:
+    plain, slow = verdicts(gates, slowed=False), verdicts(gates, slowed=True)
+    # The exit code of a self-test with slowed rows says whether they were found.
+    passed = [gate["exit_code"] for gate in gates].count(0) if kind in ("unchanged", "code") else ""
+    cells = [len(gates), passed]
+    cells += [len(plain), plain.count("ok"), plain.count("inconclusive"), plain.count("regressed")]
     cells += [len(slow), slow.count("regressed"), slow.count("inconclusive"), slow.count("ok")]
-    # Schema 1 of the JSON calls the replicates of a row its pairs.
-    pairs = max(row["pairs" if gate["schema"] == 1 else "replicates"] for row in gate["rows"])
-    return [name, *map(str, cells), str(pairs), f"{gate['elapsed_s']:.0f}"]
+    medians = [statistics.median(max(row["replicates"] for row in gate["rows"]) for gate in gates)]
+    medians += [statistics.median(gate[name] for gate in gates) for name in ("elapsed_s", "load")]
+    return [STATES[state], TEXTS[kind], *map(str, cells), *(f"{median:.3g}" for median in medians)]
 
 
 def verdicts(gates: Iterable[Gate], slowed: bool) -> list[str | None]:
@@ -137,11 +161,13 @@ def verdicts(gates: Iterable[Gate], slowed: bool) -> list[str | None]:
     return found
 
 
-def of_kind(gates: Mapping[str, Gate], kind: str) -> list[Gate]:
-    return [gate for name, gate in gates.items() if name.startswith(kind)]
+def of_kind(gates: Mapping[str, Gate], state: str, kind: str) -> list[Gate]:
+    """The gates of one kind of code in one state of the machine."""
+    return [gate for name, gate in gates.items() if name.startswith(f"{state}-{kind}-")]
 
 
 def false_alarms(gates: Mapping[str, Gate]) -> str:
+    """Count of the rows of unchanged code that all gates called slower, with a bound."""
     plain = verdicts(gates.values(), slowed=False)
     count = plain.count("regressed")
     # Clopper and Pearson's one-sided bound on the rate.
@@ -153,30 +179,19 @@ def false_alarms(gates: Mapping[str, Gate]) -> str:
     )
 
 
-def found(gates: Mapping[str, Gate]) -> Iterator[str]:
-    for kind, what in (("injected", f"slowdowns of {SHARE} by extra passes"), ("slower", "rows with slower code")):
-        own = of_kind(gates, kind)
-        slow = verdicts(own, slowed=True)
-        if not slow:
-            yield f"There are no gates with {what} in this series."
-            continue
-        changes = [row["change"] for gate in own for row in gate["rows"]] if kind == "slower" else []
-        size = f", which it measured as {min(changes):+.0%} to {max(changes):+.0%}" if changes else ""
-        yield (
-            f"Of {len(slow)} {what}{size}, {slow.count('regressed')} were found, {slow.count('inconclusive')} were "
-            f"left inconclusive, {slow.count('ok')} were missed."
-        )
-
-
-def spread(gates: Sequence[Gate]) -> str:
-    rows = [each for gate in gates for each in gate["self_test"]["spreads"]]
+def spread(gates: Mapping[str, Gate], state: str) -> str:
+    """Spread between pairs of unchanged code in one state, and the smallest change that can be found."""
+    own = of_kind(gates, state, "unchanged")
+    rows = [each for gate in own for each in gate["self_test"]["spreads"]]
     deviations = [each["deviation"] for each in rows if each["deviation"] is not None]
     visible = [each["visible"] for each in rows if each["visible"] is not None]
+    if not deviations or not visible:
+        return f"No gates with {STATES[state]} beside them are in this series."
     return (
-        f"Between the pairs of unchanged code, a row's log ratio spread by {statistics.median(deviations):.1%} "
-        f"(standard deviation; median of all rows, at most {max(deviations):.1%}); the smallest change to be found "
-        f"within the budget in 95 of 100 checks was {statistics.median(visible):.1%} (median row; at most "
-        f"{max(visible):.1%})."
+        f"With {STATES[state]} beside the gate, a row's log ratio spread by {statistics.median(deviations):.1%} "
+        f"between the pairs of unchanged code (standard deviation; median of all rows, at most {max(deviations):.1%}). "
+        "The smallest change to be found within the budget in 95 of 100 checks was "
+        f"{statistics.median(visible):.1%} (median row; at most {max(visible):.1%})."
     )
 
 

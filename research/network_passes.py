@@ -21,9 +21,10 @@ from prediction_data import device
 import ctxbench.plugins.predict
 from ctxbench.base.call_sites import CallSite
 from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.training import CrossEntropy
 from ctxbench.plugins.predict.operators import Operator, operators_of
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.plugins.predict.training import CrossEntropy, step_of
+from ctxbench.plugins.predict.training import step_of
 from ctxbench.plugins.predict.work import Work
 
 FILE = "timm_passes.csv"

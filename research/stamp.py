@@ -1,4 +1,4 @@
-"""The commit and the day that evidence is of: `evidence.json` beside it, which docs/evidence.py reads."""
+"""The commit and the day that evidence is of: `evidence.json` beside it, which docs/lists.py reads."""
 
 import json
 from datetime import UTC, datetime

@@ -4,14 +4,14 @@ from ctxbench.plugin import Command, Plugin
 
 PLUGIN = Plugin(
     about="tells whether a change made a module slower, larger or broken",
-    needs=("numerics",),
+    needs=("memory", "numerics"),
     functions={"check": "function:check"},
     commands={
         "check": Command(
             "Read and decide",
             "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
             run="command:check",
-            place=3,
+            order=3,
             examples=(
                 "ctxbench check --against main --module my_module.py:MyContext",
                 "ctxbench check --self-test --inject 10%              # which changes can this machine detect?",
@@ -22,5 +22,6 @@ PLUGIN = Plugin(
         "cases": "child.listing:list_cases",
         "side": "child.pair:take_side",
         "outputs": "child.outputs:take_outputs",
+        "operators": "child.operators:list_operators",
     },
 )

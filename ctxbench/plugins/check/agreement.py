@@ -1,12 +1,12 @@
 """Agreement of values before and after a change: outputs and gradients of both sides, from one seed and input."""
 
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ctxbench import devices
 from ctxbench.base.number import significant
+from ctxbench.base.temporary import temporary_folder
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.remote import ask
 from ctxbench.model.case import Case, Measure
@@ -17,7 +17,9 @@ from ctxbench.plugins.check.wire import Agreement
 
 # What a module's own code does; a process that ended or ran too long may have lacked memory or time.
 RAISED = ("error", "nan")
-OWN_WEIGHTS = "its weights have other names or shapes and were drawn from the same seed: saved ones do not load"
+OWN_WEIGHTS = (
+    "names or shapes of its weights changed, so saved weights do not load; both sides drew new ones from one seed"
+)
 
 
 def compare_outputs(
@@ -37,7 +39,7 @@ def compare_outputs(
         if not (devices.has_clock(device) and devices.present(device, environment)):
             found.append(OutputVerdict(name, "not compared", f"{device} is not here"))
             continue
-        with tempfile.TemporaryDirectory(prefix="ctxbench-") as folder:
+        with temporary_folder() as folder:
             path = os.path.join(folder, "outputs")
             kept = _taken(servers[0], before.cases[name], measure, path, compare=False)
             answer = kept or _taken(servers[1], now.cases[name], measure, path, compare=True)

@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ class Baseline:
     """Earlier measurement. `name` is for a person, `environment` as in `run.json` (None: not known).
 
     `cases` and `rows` have the same ids; a row has the medians of its processes. `measure` are the settings of the run;
-    None where they are not known.
+    None where they are not known. `meta` is `run.json`, as far as there is one.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Baseline:
     cases: Mapping[str, Case]
     rows: Mapping[str, RecordRow]
     measure: Measure | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def torch(self) -> str | None:
@@ -144,7 +145,7 @@ def _from_records(records: Path, path: Path) -> Baseline:
     ids = [case.id for case in cases]
     by_id = dict(zip(ids, cases, strict=True)), dict(zip(ids, rows, strict=True))
     environment = meta.get("environment")
-    return Baseline(_name(path, environment), environment, *by_id, measure)
+    return Baseline(_name(path, environment), environment, *by_id, measure, meta)
 
 
 def _measure(meta: Mapping[str, Any]) -> Measure:

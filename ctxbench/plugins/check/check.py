@@ -1,10 +1,12 @@
 """The one flow of a check: two sides are prepared, evidence is collected, one rule judges, one result comes out."""
 
 import math
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from ctxbench.model.case import Case
 from ctxbench.model.conditions import CONDITIONS, phrases
 from ctxbench.model.grid import Suite
 from ctxbench.plugins.check.evidence import PairEvidence
-from ctxbench.plugins.check.pairs import Pairs, Source
+from ctxbench.plugins.check.pairs import Pairs, Source, best_pair_s
 from ctxbench.plugins.check.power import Spread, affordable_look, spreads
 from ctxbench.plugins.check.request import Deadline, Request
 from ctxbench.plugins.check.result import EvidenceKind, ExactChange, GateResult, OutputVerdict, exit_code
@@ -27,9 +29,6 @@ from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.rules import GateRule, judge
 from ctxbench.plugins.check.trees import Modules
 from ctxbench.plugins.check.wire import PairRow
-
-# How many pairs are to fit into what the budget leaves for them, at least.
-PAIRS = 13
 
 
 class Check(ABC):
@@ -52,6 +51,7 @@ class Check(ABC):
 
     def __init__(self, request: Request, here: Modules) -> None:
         self.deadline = Deadline(request.budget_s)
+        self.limits = request.limits()
         self.here = here
         self.suite = suite_in_tree(request.suite, here.root) if here.root else request.suite
         self.request = replace(request, suite=self.suite)
@@ -78,7 +78,7 @@ class Check(ABC):
         return self._result([*timed, *self.rows])
 
     def _result(self, rows: Sequence[RowVerdict]) -> GateResult:
-        exact = [replace(each, accepted=each.quantity in self.request.accepted) for each in self.exact]
+        exact = [replace(each, limit=self.limits.get(each.quantity)) for each in self.exact]
         must_match = self.request.must_match
         code = exit_code(
             rows,
@@ -130,7 +130,7 @@ class PairCheck(Check):
         )
         sources = Source(before[0], task_rows(then)), Source(self.here.root, task_rows(now, self.slowed))
         rule, keys = self.request.rule(self.cases.values()), list(sources[1].rows)
-        pair_s = self.deadline.left_s / PAIRS
+        pair_s = partial(best_pair_s, budget_s=self.deadline.left_s, rule=rule)
         pairs = Pairs(*sources, self.suite.file.measure, progress=shown.row, pair_s=pair_s)
         self.deadline.seconds = pairs.seconds
         evidence = PairEvidence(pairs)
@@ -168,13 +168,25 @@ def suite_in_tree(suite: Suite, root: Path) -> Suite:
             raise UsageError(f"{source} lies outside the repository {root}: no other commit has it")
         return path.relative_to(root.resolve()).as_posix() + colon + class_name
 
+    found_from_root: dict[str, Callable[[Any], Any]] = {
+        "module": name_in_tree,
+        "network": name_in_tree,
+        "device": lambda given: [*map(_absolute_sheet, given)] if isinstance(given, list) else _absolute_sheet(given),
+    }
     modules = [name_in_tree(name) for name in suite.file.modules]
     cases = [
-        {**case, **{key: name_in_tree(str(case[key])) for key in ("module", "network") if key in case}}
+        {**case, **{key: found_from_root[key](case[key]) for key in case.keys() & found_from_root.keys()}}
         for case in suite.file.cases
     ]
-    axes = suite.file.axes.model_copy(update={"network": [*map(name_in_tree, suite.file.axes.network)]})
+    given = suite.file.axes
+    found = {"network": [*map(name_in_tree, given.network)], "device": [*map(_absolute_sheet, given.device)]}
+    axes = given.model_copy(update=found)
     return replace(suite, file=suite.file.model_copy(update={"modules": modules, "cases": cases, "axes": axes}))
+
+
+def _absolute_sheet(device: str) -> str:
+    """The name of a device; that of a data sheet's file from the root, as another tree does not have it."""
+    return os.path.abspath(device) if ".toml" in device else device
 
 
 def task_rows(cases: Mapping[str, Case], inject: Mapping[RowKey, float] | None = None) -> dict[RowKey, PairRow]:

@@ -11,7 +11,8 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import QuietGate
 from ctxbench.engine.run import machine
 from ctxbench.plugins.check.agreement import compare_outputs
-from ctxbench.plugins.check.check import PairCheck, task_rows
+from ctxbench.plugins.check.check import PairCheck, labels, task_rows
+from ctxbench.plugins.check.operators import differing, operators
 from ctxbench.plugins.check.power import sentence
 from ctxbench.plugins.check.request import Request
 from ctxbench.plugins.check.result import GateResult
@@ -37,6 +38,7 @@ class _CommitCheck(PairCheck):
     def __init__(self, request: Request, here: Tree, ref: str) -> None:
         super().__init__(request, here)
         self.tree, self.ref = here, ref
+        self.why: dict[str, str] = {}
 
     def prepare(self, stack: ExitStack, shown: QuietGate) -> None:
         shown.stage(f"writing the files of {self.ref}")
@@ -60,6 +62,13 @@ class _CommitCheck(PairCheck):
         unchanged = task_rows({name: case for name, case in self.cases.items() if name in self.unchanged})
         return [*rows, *(Estimate().verdict(row, "measured", "ok", UNCHANGED) for row in unchanged)]
 
+    def _result(self, rows: Sequence[RowVerdict]) -> GateResult:
+        worse = {row.row.case for row in rows if row.verdict == "regressed"}
+        worse |= {change.case for change in self.exact if change.worse}
+        told = labels(self.named)
+        self.notes += [f"{told[name]}: {why}" for name, why in self.why.items() if why and name in worse]
+        return super()._result(rows)
+
     def _cases_of_both(self, there: Tree, shown: QuietGate) -> tuple[TreeCases, TreeCases]:
         """The cases of both trees, with new names of classes that were renamed; and what their outputs say."""
         suite, renamed, here = self.suite, self.request.renamed, self.tree
@@ -76,6 +85,12 @@ class _CommitCheck(PairCheck):
             shown.stage("comparing outputs and gradients of both sides")
             servers, common = (there_server, here_server), _common(before, now)
             self.outputs = compare_outputs(servers, (before, now), common, suite.file.measure, self.environment)
+            for name in (name for name in common if name not in now.unchanged):
+                limit_s = suite.file.measure.timeout_s
+                self.why[name] = differing(
+                    operators(there_server, before.cases[name], limit_s),
+                    operators(here_server, now.cases[name], limit_s),
+                )
         return before, now
 
 

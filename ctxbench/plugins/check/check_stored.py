@@ -1,6 +1,5 @@
 """`ctxbench check --baseline`: the modules at hand against what an earlier run left."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
+from ctxbench.base.temporary import temporary_folder
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet, QuietGate
@@ -26,6 +26,7 @@ from ctxbench.plugins.check.rules import judge
 from ctxbench.plugins.check.tree_cases import list_cases, measured
 from ctxbench.plugins.check.trees import Modules, modules_here
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.sources import check_own_code
 
 NO_LATENCY = (
     "no latency was compared, so nothing says whether a module is slower: the baseline has the latencies of too few "
@@ -51,14 +52,20 @@ class _Rounds(Quiet):
         self.shown.row(number - 1, self.index, self.cases, case.id)
 
 
-def check_stored(path: Path, request: Request, progress: QuietGate | None = None) -> GateResult:
+def check_stored(
+    path: Path, request: Request, progress: QuietGate | None = None, run_its_code: bool = False
+) -> GateResult:
     """Check present modules against the stored run `path`: its cases, or those of the modules that the request names.
 
     The modules are those of the git repository around the working folder, else the installed ones. Raises
-    UsageError for a baseline that cannot be read, and for a module that neither has.
+    UsageError for a baseline that cannot be read, for a module that neither has, and for code that is not the
+    reader's own (`run_its_code` runs it, as long as it is as recorded).
     """
-    here = modules_here()
-    return _StoredCheck(request, here, load_baseline(path)).run(progress)
+    here, stored = modules_here(), load_baseline(path)
+    folder, cases = path if path.is_dir() else path.parent, stored.cases.values()
+    references = [] if request.suite.chosen else [case.reference for case in cases]
+    check_own_code(folder, stored.meta, [*references, *(case.network for case in cases)], run_its_code)
+    return _StoredCheck(request, here, stored).run(progress)
 
 
 class _StoredCheck(Check):
@@ -114,15 +121,7 @@ class _StoredCheck(Check):
         }
 
     def _all_cases(self) -> dict[str, Case]:
-        cases = {}
-        for name, each in self.stored.cases.items():
-            case = replace(each, reference=_absolute(each.reference))
-            if self.here.root and not _in_tree(case.reference, self.here.root):
-                reason = f"Its {case.reference} lies outside this repository; name it with --module path.py:Class."
-                self.rows.append(unmeasured(RowKey(name), "not compared", reason))
-            else:
-                cases[name] = case
-        return cases
+        return {name: replace(each, reference=_absolute(each.reference)) for name, each in self.stored.cases.items()}
 
     def _compare(self, cases: Mapping[str, Case]) -> None:
         """Compare the exact quantities."""
@@ -185,8 +184,8 @@ class _StoredCheck(Check):
     def _execute(self, cases: Sequence[Case], shown: QuietGate) -> list[RecordRow]:
         """The records of the cases with the medians of their processes, measured as a run does."""
         plan = Plan(self.measure, ["latency"], force=True)
-        with tempfile.TemporaryDirectory(prefix="ctxbench-") as path:
-            folder = RunFolder.create(Path(path), {})
+        with temporary_folder() as path:
+            folder = RunFolder.create(path, {})
             execute(
                 cases,
                 plan,
@@ -215,11 +214,6 @@ def _absolute(reference: str) -> str:
     """A reference to a file, which pytest-benchmark's JSON has from the working folder, from the root."""
     source, colon, class_name = reference.rpartition(":")
     return f"{Path(source).resolve()}{colon}{class_name}" if source.endswith(".py") else reference
-
-
-def _in_tree(reference: str, root: Path) -> bool:
-    source = reference.rpartition(":")[0]
-    return not source.endswith(".py") or Path(source).is_relative_to(root.resolve())
 
 
 def _is_named(case: Case, name: str) -> bool:

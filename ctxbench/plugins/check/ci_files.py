@@ -9,14 +9,15 @@ from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree
 
+from ctxbench.base.texts import one_line
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult
 from ctxbench.plugins.check.rows import RowVerdict
 from ctxbench.plugins.check.self_test import SelfTest
 from ctxbench.plugins.check.tables import exact_table, row_table
 from ctxbench.plugins.check.texts import (
     TONES,
+    accepting,
     case_label,
-    clean,
     exact_text,
     exit_name,
     explanation,
@@ -31,7 +32,7 @@ from ctxbench.plugins.check.texts import (
     word_of,
     worst_first,
 )
-from ctxbench.table.markdown import escape, render_markdown
+from ctxbench.table.markdown import paragraph, render_markdown
 
 SCHEMA = 2
 # More rows than this that are ok are folded in the Markdown.
@@ -72,20 +73,22 @@ def junit(result: GateResult) -> str:
     suite = ElementTree.SubElement(suites, "testsuite", name="ctxbench check", time=f"{result.elapsed_s:.3f}")
     properties = ElementTree.SubElement(suite, "properties")
     for name in ("baseline", "candidate", "conditions"):
-        ElementTree.SubElement(properties, "property", name=name, value=clean(getattr(result, name)))
+        ElementTree.SubElement(properties, "property", name=name, value=one_line(getattr(result, name)))
     for row in result.rows:
-        names = {"classname": clean(row.row.case), "name": row_label(result, row.row)}
+        names = {"classname": one_line(row.row.case), "name": row_label(result, row.row)}
         case = ElementTree.SubElement(suite, "testcase", names)
         _add_outcome(case, _row_outcome(result, row), word_of(row), explanation(result, row))
     for change in result.exact:
-        case = ElementTree.SubElement(suite, "testcase", classname=clean(change.case), name=clean(change.quantity))
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=one_line(change.case), name=one_line(change.quantity)
+        )
         outcome = "failure" if change.fails else "system-out"
         _add_outcome(case, outcome, "changed", exact_text(change))
     for found in result.outputs:
-        case = ElementTree.SubElement(suite, "testcase", classname=clean(found.case), name="outputs")
+        case = ElementTree.SubElement(suite, "testcase", classname=one_line(found.case), name="outputs")
         failed = found.verdict == "changed" and result.must_match
         outcome = "failure" if failed else "skipped" if found.verdict == "not compared" else "system-out"
-        _add_outcome(case, outcome, found.verdict, clean(found.reason))
+        _add_outcome(case, outcome, found.verdict, one_line(found.reason))
     red = any(suite.find(f"testcase/{outcome}") is not None for outcome in ("failure", "error"))
     if result.exit_code != ExitCode.OK and not red:
         case = ElementTree.SubElement(suite, "testcase", classname="ctxbench check", name="exit code")
@@ -103,7 +106,7 @@ def markdown(result: GateResult) -> str:
     rows = worst_first(result.rows)
     fine = [row for row in rows if word_of(row) == "ok"]
     folded = fine if len(fine) > UNFOLDED else []
-    parts = [f"## ctxbench check: {headline(result)}", escape(title_of(result)), summary(result)]
+    parts = [f"## ctxbench check: {headline(result)}", paragraph(title_of(result)), summary(result)]
     if shown := rows[: len(rows) - len(folded)]:
         parts.append(render_markdown(row_table(result, shown, reasons=True)))
     if result.exact:
@@ -111,7 +114,7 @@ def markdown(result: GateResult) -> str:
     if folded:
         heading = f"<details><summary>{len(folded)} rows that are ok</summary>"
         parts += [heading, render_markdown(row_table(result, folded, reasons=True)), "</details>"]
-    parts += [escape(line) for line in remarks(result)]
+    parts += [paragraph(line) for line in remarks(result)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
@@ -125,12 +128,13 @@ def annotations(result: GateResult) -> list[str]:
             lines.append(_annotation(error, f"{row_label(result, row.row)}: {word}", explanation(result, row)))
     for change in result.exact:
         if change.fails:
-            title = f"{case_label(result, change.case)}: {clean(change.quantity)} changed"
-            lines.append(_annotation(True, title, f"{exact_text(change)}; --accept {change.metric} accepts it"))
+            title = f"{case_label(result, change.case)}: {one_line(change.quantity)} changed"
+            option = accepting([change]) if change.growth > 0 else ""
+            lines.append(_annotation(True, title, exact_text(change) + f"; to accept this: {option}" * bool(option)))
     for found in result.outputs:
         if found.verdict == "changed":
             title = f"{case_label(result, found.case)}: outputs changed"
-            lines.append(_annotation(result.must_match, title, clean(found.reason)))
+            lines.append(_annotation(result.must_match, title, one_line(found.reason)))
     return lines
 
 
@@ -143,7 +147,8 @@ def _row_content(result: GateResult, row: RowVerdict) -> dict[str, Any]:
 
 
 def _change_content(change: ExactChange) -> dict[str, Any]:
-    return asdict(change) | {"difference": change.difference, "worse": change.worse}
+    values = {name: getattr(change, name) for name in ("difference", "worse", "accepted")}
+    return {name: value for name, value in asdict(change).items() if name != "limit"} | values
 
 
 def _plain(value: Any) -> Any:

@@ -1,41 +1,45 @@
 """`ctxbench check`: did a change make a module slower, larger or broken?"""
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 from ctxbench.base.terminal import console, say
-from ctxbench.cli.options import (
-    EXIT_INTERRUPTED,
-    Modules,
-    Settings,
-    SuiteName,
-    Texts,
-    names,
-    overrides_of,
-    seconds,
-    split,
-    with_conditions,
-)
+from ctxbench.cli.options import EXIT_INTERRUPTED, Given, RunItsCode, seconds
 from ctxbench.cli.printing import gate_progress
+from ctxbench.cli.signature import command_of
+from ctxbench.plugins.check import function, request
+
+Renamed = Annotated[
+    list[str] | None,
+    typer.Option(metavar="OLD=NEW", help="With --against: a class that the other commit has under another name."),
+]
+Outputs = Annotated[
+    str,
+    typer.Option(
+        metavar="must-match|may-change",
+        help="With --against: fail with exit code 6 where outputs or gradients changed, or only tell.",
+    ),
+]
+Margin = Annotated[str | None, typer.Option(help="The smallest change that matters; default: the suite's, else 5%.")]
 
 
-@with_conditions()
+@command_of(
+    function.check,
+    against=typer.Option(metavar="GIT_REF"),
+    renamed=Given(Renamed, request.parse_renamed),
+    outputs=Outputs,
+    margin=Given(Margin, lambda text: request.parse_share(text, "--margin")),
+    budget_s=None,
+    inconclusive_is=None,
+    run_its_code=None,
+)
 def check(
-    conditions: Mapping[str, Texts],
-    against: Annotated[
-        str | None, typer.Option(metavar="GIT_REF", help="Compare the working tree with this commit, branch or tag.")
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(help="Compare with a stored run: a run folder or a records.csv."),
-    ] = None,
+    asked: dict[str, Any],
     self_test: Annotated[
         bool,
         typer.Option(
@@ -46,27 +50,8 @@ def check(
         str | None,
         typer.Option(metavar="CHANGE", help="With --self-test: slow down every other row by this much, such as 10%."),
     ] = None,
-    suite: SuiteName = "ci",
-    modules: Modules = None,
-    chosen: Settings = None,
-    accept: Annotated[
-        str | None, typer.Option(help="Exact costs that may grow, such as params,macs; their growth is still shown.")
-    ] = None,
-    renamed: Annotated[
-        list[str] | None,
-        typer.Option(metavar="OLD=NEW", help="With --against: a class that the other commit has under another name."),
-    ] = None,
-    outputs: Annotated[
-        str,
-        typer.Option(
-            metavar="must-match|may-change",
-            help="With --against: fail with exit code 6 where outputs or gradients changed, or only tell.",
-        ),
-    ] = "must-match",
-    margin: Annotated[
-        str | None, typer.Option(help="The smallest change that matters; default: the suite's, else 5%.")
-    ] = None,
     budget: Annotated[str, typer.Option(help="Time for the whole check, such as 90s or 10m.")] = "10m",
+    run_its_code: RunItsCode = False,
     strict: Annotated[bool, typer.Option("--strict", help="Rows that stay inconclusive give exit code 3.")] = False,
     bisect: Annotated[
         bool, typer.Option("--bisect", help="What cannot be told gives exit code 125, as `git bisect run` takes it.")
@@ -80,24 +65,21 @@ def check(
     Exit codes: 0 ok, 1 regressed, 2 wrong input, 3 inconclusive (with --strict), 4 newly broken or missing, 5 nothing
     compared, 6 outputs changed, 125 cannot tell (with --bisect).
     """
-    from ctxbench.model import hparams as settings
-    from ctxbench.model.read_suite import load
-    from ctxbench.plugins.check import request, terminal
-    from ctxbench.plugins.check.check_against import check_against
-    from ctxbench.plugins.check.check_stored import check_stored
+    from ctxbench.plugins.check import terminal
     from ctxbench.plugins.check.outputs import emit
     from ctxbench.plugins.check.self_test import self_test as test_itself
 
-    if sum([against is not None, baseline is not None, self_test]) != 1:
+    if ("against" in asked) + ("baseline" in asked) + self_test != 1:
         raise UsageError("check takes one of --against GIT_REF, --baseline PATH and --self-test")
     if inject is not None and not self_test:
         raise UsageError(
             "--inject goes with --self-test: it slows down rows on purpose, to test whether the check finds them"
         )
-    if renamed and against is None:
+    if "renamed" in asked and "against" not in asked:
         raise UsageError("--renamed goes with --against: it names a class that the other commit calls otherwise")
-    must_match = request.parse_outputs(outputs)
-    if not must_match and against is None:
+    if run_its_code and "baseline" not in asked:
+        raise UsageError("--run-its-code goes with --baseline: no other check runs code that a folder names")
+    if not request.parse_outputs(asked["outputs"]) and "against" not in asked:
         raise UsageError("--outputs goes with --against: a stored run has no outputs")
     if strict and bisect:
         raise UsageError("check takes one of --strict and --bisect")
@@ -105,32 +87,17 @@ def check(
         if path is not None:
             disk.make_folder(path.parent)
             disk.check_place(path)
-    overrides = replace(
-        overrides_of(conditions),
-        modules=names(modules),
-        hparams=settings.parse(chosen or []),
-    )
-    asked = request.Request(
-        load(suite, overrides),
-        request.parse_share(margin, "--margin") if margin is not None else None,
-        seconds(budget, "--budget"),
-        "fail" if strict else "skip" if bisect else "ok",
-        request.parse_accepted(split(accept) or []),
-        request.parse_renamed(renamed or []),
-        must_match,
-    )
+    asked |= {"budget_s": seconds(budget, "--budget")}
+    asked |= {"inconclusive_is": "fail" if strict else "skip" if bisect else "ok"}
     tested = None
     environ = dict(os.environ)
     try:
         if self_test:
-            tested = test_itself(
-                asked, request.parse_share(inject, "--inject") if inject is not None else 0.0, gate_progress()
-            )
+            share = request.parse_share(inject, "--inject") if inject is not None else 0.0
+            tested = test_itself(function.request_of(**asked), share, gate_progress())
             result, environ = tested.result, {}  # a job's summary does not get rows that are slowed down on purpose
-        elif baseline is not None:
-            result = check_stored(baseline, asked, gate_progress())
         else:
-            result = check_against(str(against), asked, gate_progress())
+            result = function.check(**asked, run_its_code=run_its_code, progress=gate_progress()).value
     except KeyboardInterrupt:
         say("interrupted: no verdict, and nothing is left behind", stderr=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from ctxbench.base import clocks as this_machine
+from ctxbench.base.statistics import t_quantile
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.remote import task_of
@@ -18,6 +19,7 @@ from ctxbench.model.case import Measure
 from ctxbench.model.messages import Failure
 from ctxbench.plugins.check.evidence import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.plugins.check.rows import RowKey, excuse
+from ctxbench.plugins.check.rules import GateRule
 from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
 from ctxbench.worker.protocol import Answer, Task
 
@@ -63,12 +65,22 @@ def launch_timer(tree: Path | None) -> Worker:
 
 
 def best_row_s(overhead_s: float, rows: int, pair_s: float) -> float:
-    """Seconds of blocks for each row of a pair that cost `overhead_s` to launch and prepare, and may take `pair_s`.
+    """Seconds of blocks for each row of a pair that costs `overhead_s` to launch and prepare, and may take `pair_s`.
 
     The error that is left after a budget is least here: n pairs fit of overhead + rows * s seconds, and each row's mean
     has the variance (BETWEEN^2 + WITHIN^2 / s) / n.
     """
     return max(0.0, min(WITHIN / BETWEEN * math.sqrt(overhead_s / rows), (pair_s - overhead_s) / rows))
+
+
+def best_pair_s(overhead_s: float, rows: int, budget_s: float, rule: GateRule) -> float:
+    """Seconds that a pair may take, so that the look with the narrowest interval comes within the budget."""
+    widths = {}
+    for look in rule.looks:
+        if row_s := best_row_s(overhead_s, rows, budget_s / look):
+            error = math.sqrt((BETWEEN**2 + WITHIN**2 / row_s) / look)
+            widths[budget_s / look] = t_quantile(1 - rule.look_alpha(look), look) * error
+    return min(widths, key=widths.__getitem__, default=0.0)
 
 
 class _Failed(Exception):
@@ -86,7 +98,8 @@ class Pairs:
     Each pair has two new interpreters, so that their address layouts are drawn anew too: children that one process
     forks share its layout, and what that does to a row's speed would look like a change. Pairs take turns in which side
     is launched, prepared and timed first: what being first is worth to a row cancels. `seconds` are how long each pair
-    took. After the first pair a row's blocks go on for the seconds that are best for a pair of `pair_s` seconds.
+    took. After the first pair a row's blocks go on for the seconds that are best for a pair of `pair_s`, which is given
+    the seconds that launching and preparing took in that pair, and how many rows it had.
     """
 
     baseline: Source
@@ -95,7 +108,8 @@ class Pairs:
     launch: Callable[[Path | None], Worker] = launch_timer
     progress: Progress = lambda round_, index, total, row: None
     seconds: list[float] = field(default_factory=list)
-    pair_s: float = 0.0
+    pair_s: Callable[[float, int], float] = lambda overhead_s, rows: 0.0
+    _pair_s: float | None = None
     _timing_s: float = 0.0
     _row_s: float = 0.0
 
@@ -104,7 +118,10 @@ class Pairs:
         begin = this_machine.here.wall_s()
         results: dict[RowKey, PairResult] = {}
         if self.seconds:
-            self._row_s = best_row_s(self.seconds[-1] - self._timing_s, len(rows), self.pair_s)
+            overhead_s = self.seconds[-1] - self._timing_s
+            if self._pair_s is None:
+                self._pair_s = self.pair_s(overhead_s, len(rows))
+            self._row_s = best_row_s(overhead_s, len(rows), self._pair_s)
         self._timing_s = 0.0
         with ExitStack() as stack:
             workers = {side: stack.enter_context(self.launch(source.tree)) for side, source in self._sides.items()}

@@ -1,7 +1,7 @@
 """Request for a check: the suite, the margin, the time; and its form on a command line."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ctxbench.base import clocks as this_machine
@@ -18,16 +18,16 @@ from ctxbench.plugins.check.rules import GateRule
 class Request:
     """Request for a check: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
 
-    `accepted` are exact quantities (columns) whose growth is no regression; `renamed` maps new names of classes to
-    those that the baseline has. With `must_match`, outputs that changed fail the check. `inconclusive_is`: whether rows
-    that cannot be decided fail it, or give a code of their own (skip).
+    `accepted` are the exact quantities (columns) whose growth up to a share is no regression; `renamed` maps new names
+    of classes to those that the baseline has. With `must_match`, outputs that changed fail the check.
+    `inconclusive_is`: whether rows that cannot be decided fail it, or give a code of their own (skip).
     """
 
     suite: Suite
     margin: float | None = None
     budget_s: float = 600.0
     inconclusive_is: InconclusiveIs = "ok"
-    accepted: Collection[str] = ()
+    accepted: Mapping[str, float] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     must_match: bool = True
 
@@ -42,6 +42,10 @@ class Request:
     def stored_rule(self, cases: Iterable[Case]) -> GateRule:
         """The rule against a stored run: one look, and no call below the margin, for the machine itself changes."""
         return replace(self.rule(cases), looks=(1,), tolerance=math.inf)
+
+    def limits(self) -> dict[str, float]:
+        """The largest relative growth of each exact quantity that may grow, by the request or else by its suite."""
+        return parse_accepted(self.suite.file.gate.accept, f"{self.suite.path}: [gate] accept") | {**self.accepted}
 
     @property
     def timed(self) -> bool:
@@ -88,12 +92,19 @@ def parse_share(text: str, option: str) -> float:
     return share
 
 
-def parse_accepted(metrics: Iterable[str]) -> list[str]:
-    """The exact quantities of these metrics. UsageError for a metric that has none."""
-    for name in metrics:
+def parse_accepted(texts: Iterable[str], option: str = "--accept") -> dict[str, float]:
+    """The exact quantities of metrics that may grow, each with the largest share, from `macs=5%` or `macs` (any).
+
+    UsageError for a metric that has none, and for a share that is none.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        name, equals, share = (part.strip() for part in text.partition("="))
         if name not in EXACT_COLUMNS:
-            raise unknown("metric of --accept", name, EXACT_COLUMNS)
-    return [column for name in metrics for column in EXACT_COLUMNS[name]]
+            raise unknown(f"metric of {option}", name, EXACT_COLUMNS)
+        most = parse_share(share, f"{option} {name}") if equals else math.inf
+        found |= dict.fromkeys(EXACT_COLUMNS[name], most)
+    return found
 
 
 def parse_renamed(texts: Iterable[str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The result of a check, whole: what the table, the files for CI and the exit code are made from."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -34,19 +35,31 @@ class ExitCode(IntEnum):
 class ExactChange:
     """A quantity of a case that differs between the sides and is compared without statistics.
 
-    `quantity` is one of EXACT_COLUMNS. A None is a value that could not be had. Growth that is `accepted`
-    fails nothing.
+    `quantity` is one of EXACT_COLUMNS. A None is a value that could not be had. Relative growth up to `limit` fails
+    nothing (None: no growth is accepted).
     """
 
     case: str
     quantity: str
     baseline: int | None
     candidate: int | None
-    accepted: bool = False
+    limit: float | None = None
 
     @property
     def difference(self) -> int | None:
         return None if self.baseline is None or self.candidate is None else self.candidate - self.baseline
+
+    @property
+    def growth(self) -> float:
+        """The relative growth; infinite from 0, NaN where a value is not known."""
+        if self.difference is None or self.baseline is None:
+            return math.nan
+        return self.difference / self.baseline if self.baseline else math.inf
+
+    @property
+    def accepted(self) -> bool:
+        """Return whether it grew, and by no more than is accepted. What can no longer be had is no growth."""
+        return self.worse and self.limit is not None and self.growth <= self.limit
 
     @property
     def worse(self) -> bool:
@@ -57,8 +70,8 @@ class ExactChange:
 
     @property
     def fails(self) -> bool:
-        """Return whether it fails the check. What can no longer be had is no growth, which alone can be accepted."""
-        return self.worse and not (self.accepted and self.candidate is not None)
+        """Return whether it fails the check."""
+        return self.worse and not self.accepted
 
     @property
     def metric(self) -> str:

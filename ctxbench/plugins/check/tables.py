@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ctxbench.base.texts import one_line
 from ctxbench.plugins.check.result import GateResult
 from ctxbench.plugins.check.rows import RowVerdict
 from ctxbench.plugins.check.self_test import SelfTest
@@ -10,7 +11,6 @@ from ctxbench.plugins.check.texts import (
     TONES,
     case_label,
     change_cells,
-    clean,
     exact_cells,
     loud,
     percent,
@@ -32,7 +32,7 @@ def row_table(result: GateResult, rows: Sequence[RowVerdict], *, reasons: bool =
             *change_cells(row),
             Cell(loud(word_of(row)), tone=TONES[word_of(row)]),
             str(row.replicates),
-            *[clean(row.reason)] * reasons,
+            *[one_line(row.reason)] * reasons,
         )
         for row in rows
     ]

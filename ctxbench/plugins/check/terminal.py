@@ -8,13 +8,13 @@ from collections import defaultdict
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ctxbench.base.texts import one_line
 from ctxbench.plugins.check.result import GateResult
 from ctxbench.plugins.check.self_test import SelfTest
 from ctxbench.plugins.check.tables import exact_table, row_table, spread_table
 from ctxbench.plugins.check.texts import (
     ADVISORY,
     TONES,
-    clean,
     loud,
     remarks,
     row_label,
@@ -55,5 +55,5 @@ def _reasons(result: GateResult) -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in worst_first(result.rows):
         if word_of(row) != "ok":
-            found[word_of(row), clean(row.reason)].append(row_label(result, row.row))
+            found[word_of(row), one_line(row.reason)].append(row_label(result, row.row))
     return found

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ctxbench.base.number import fixed, significant
+from ctxbench.base.texts import one_line
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.self_test import SelfTest
@@ -31,9 +32,6 @@ HEADLINES = {
     ExitCode.CHANGED: "outputs changed",
     ExitCode.CANNOT_TELL: "cannot tell",
 }
-# How large a growth is, in words, below these shares.
-SIZES = {0.001: "less than a thousandth", 0.01: "less than a hundredth", 0.1: "less than a tenth"}
-BIG = "a tenth or more"
 ADVISORY = (
     "Advisory: latencies are shown but do not decide. Exact quantities do, and rows that are broken or not compared."
 )
@@ -111,16 +109,16 @@ def self_test_summary(tested: SelfTest) -> list[str]:
 
 
 def title_of(result: GateResult) -> str:
-    return clean(result.title) + (" (advisory)" if result.advisory else "")
+    return one_line(result.title) + (" (advisory)" if result.advisory else "")
 
 
 def remarks(result: GateResult) -> list[str]:
     """Remarks beside the verdicts."""
     lines = [ADVISORY] if result.advisory else []
     lines += [*output_texts(result), *growth_texts(result)]
-    lines += [f"Note: {clean(note)}" for note in result.notes]
+    lines += [f"Note: {one_line(note)}" for note in result.notes]
     measured = f"Margin {100 * result.margin:g} %, measured in {result.elapsed_s:.0f} s."
-    return [*lines, f"{measured} Conditions: {clean(result.conditions)}"]
+    return [*lines, f"{measured} Conditions: {one_line(result.conditions)}"]
 
 
 def exit_name(code: ExitCode) -> str:
@@ -144,16 +142,11 @@ def label_of(result: GateResult, row: RowKey) -> str:
 
 
 def case_label(result: GateResult, case: str) -> str:
-    return clean(label_of(result, RowKey(case)))
+    return one_line(label_of(result, RowKey(case)))
 
 
 def row_label(result: GateResult, row: RowKey) -> str:
-    return clean(label_of(result, row))
-
-
-def clean(text: str) -> str:
-    """One line without the control, format and surrogate characters that a terminal, XML or UTF-8 cannot take."""
-    return " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in text).split())
+    return one_line(label_of(result, row))
 
 
 def change_cells(row: RowVerdict) -> tuple[str, str]:
@@ -168,7 +161,7 @@ def explanation(result: GateResult, row: RowVerdict) -> str:
     """The change with its interval, and the reason; of a row with one of both alone, the reason."""
     change, interval = change_cells(row)
     measured = f"{change} {interval} in {row.replicates:,} {PLURAL[result.evidence]}. "
-    return measured * row.change.has_interval + clean(row.reason)
+    return measured * row.change.has_interval + one_line(row.reason)
 
 
 def percent(share: float | None) -> str:
@@ -178,7 +171,7 @@ def percent(share: float | None) -> str:
 
 def exact_cells(change: ExactChange) -> tuple[str, str, str, str]:
     """The quantity with its unit, both values, and the difference."""
-    name = clean(change.quantity).replace("_", " ")
+    name = one_line(change.quantity).replace("_", " ")
     quantity = f"{name.removesuffix(' bytes')} (bytes)" if name.endswith(" bytes") else name
     before, after = ("-" if value is None else f"{value:,}" for value in (change.baseline, change.candidate))
     difference = change.difference
@@ -189,7 +182,7 @@ def exact_cells(change: ExactChange) -> tuple[str, str, str, str]:
 
 
 def output_texts(result: GateResult) -> list[str]:
-    """Changes of each case's outputs, where there is something to tell, and the option that has it fail."""
+    """Changes of each case's outputs, where there is something to tell, and the option that accepts it."""
     option = "; --outputs may-change accepts it" if result.must_match else ""
     words = {
         "same": "are the same; {}",
@@ -198,31 +191,38 @@ def output_texts(result: GateResult) -> list[str]:
     }
     told = [each for each in result.outputs if each.reason]
     return [
-        f"Outputs of {case_label(result, each.case)} {words[each.verdict].format(clean(each.reason))}" for each in told
+        f"Outputs of {case_label(result, each.case)} {words[each.verdict].format(one_line(each.reason))}"
+        for each in told
     ]
 
 
 def growth_texts(result: GateResult) -> list[str]:
-    """For each case and metric that grew: by how much, also in words, and the option that accepts it."""
-    grown: dict[tuple[str, str], list[ExactChange]] = {}
+    """For each case that grew: what, by how much, and the option that accepts it."""
+    grown: dict[str, list[ExactChange]] = {}
     for change in result.exact:
-        if change.difference is not None and change.difference > 0:
-            grown.setdefault((change.case, change.metric), []).append(change)
+        if change.growth > 0:
+            grown.setdefault(change.case, []).append(change)
     lines = []
-    for (case, metric), changes in grown.items():
-        parts = ", ".join(f"{exact_cells(each)[0]} by {_size(each)}" for each in changes)
-        verdict = f"accepted (--accept {metric})" if changes[0].accepted else f"--accept {metric} accepts it"
-        lines.append(f"Growth of {case_label(result, case)}: {parts}; {verdict}")
+    for case, changes in grown.items():
+        parts = ", ".join(f"{exact_cells(each)[0]} +{_size(each)}" for each in changes)
+        option = accepting([change for change in changes if change.fails])
+        verdict = f"To accept this: {option}" if option else "This is accepted."
+        lines.append(f"{case_label(result, case)} grew: {parts}. {verdict}")
     return lines
 
 
+def accepting(changes: Iterable[ExactChange]) -> str:
+    """The option that accepts these growths, `--accept macs=6%,params=50%`; empty without any."""
+    most: dict[str, float] = {}
+    for change in changes:
+        most[change.metric] = max(change.growth, most.get(change.metric, 0.0))
+    named = (f"{name}={math.ceil(round(100 * share, 6))}%" if share < 9 else name for name, share in most.items())
+    return f"--accept {each}" if (each := ",".join(named)) else ""
+
+
 def _size(change: ExactChange) -> str:
-    """A growth as a share, and in words."""
-    if not change.baseline:
-        return f"{change.difference:,}"
-    share = (change.difference or 0) / change.baseline
-    words = next((words for limit, words in SIZES.items() if share < limit), BIG)
-    return f"{significant(100 * share, 2)} % ({words})"
+    """A growth as a share; from 0, as a number."""
+    return f"{change.difference:,}" if math.isinf(change.growth) else f"{significant(100 * change.growth, 2)} %"
 
 
 def exact_text(change: ExactChange) -> str:

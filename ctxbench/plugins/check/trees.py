@@ -3,13 +3,13 @@
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.temporary import temporary_folder
 
 # What git sets for hooks and aliases: it names a repository, which need not be the one asked for.
 # GIT_CONFIG_* stays: people and CI give safe.directory that way.
@@ -119,19 +119,11 @@ def baseline_tree(repository: Tree, ref: str) -> Iterator[Tree]:
     """
     commit = _resolve(repository.root, ref)
     name = commit[:10] if len(ref) > 6 and commit.startswith(ref) else f"{ref} ({commit[:10]})"
-    with _temporary_folder() as folder:
-        root = Path(folder, "tree")
+    with temporary_folder() as folder:
+        root = folder / "tree"
         root.mkdir()
-        _export(repository.root, commit, root, Path(folder, "index"))
+        _export(repository.root, commit, root, folder / "index")
         yield Tree(root, name)
-
-
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    try:
-        parent = os.path.realpath(tempfile.gettempdir())
-        return tempfile.TemporaryDirectory(prefix="ctxbench-", dir=parent, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise UsageError(f"cannot make a temporary folder ({error}); set TMPDIR to a folder with free space") from None
 
 
 def _export(source: Path, commit: str, destination: Path, index: Path) -> None:

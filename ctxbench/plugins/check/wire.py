@@ -42,6 +42,23 @@ class Cases:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """A call of an operator, the shape that it makes (empty: it makes none), its line (`block.py:12`) and the text."""
+
+    op: str
+    shape: tuple[int, ...]
+    line: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """The calls of a forward pass in their order; none where they cannot be had."""
+
+    calls: Sequence[OperatorCall]
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     """By which share of its Euclidean length a part of what a case computes differs, in a dtype.
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ctxbench.plugins.check.check import PAIRS
 from ctxbench.plugins.check.evidence import PairEvidence, PairRatios, pair_log_ratio
-from ctxbench.plugins.check.pairs import BETWEEN, WITHIN, best_row_s
+from ctxbench.plugins.check.pairs import BETWEEN, WITHIN, best_pair_s, best_row_s
 from ctxbench.plugins.check.result import ExitCode, exit_code
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.rules import GateRule, judge
@@ -151,7 +150,8 @@ def timed_gate(seed: int, series: Series, change: float, rows: int, budget_s: fl
     says of so many seconds of blocks: normal values, measured beside busy loops, taken for a quiet machine, too.
     """
     random = np.random.default_rng(seed)
-    most_s = (budget_s - series.before_s) / PAIRS
+    left_s = budget_s - series.before_s
+    most_s = best_pair_s(series.launch_s + rows * series.row_s, rows, left_s, GateRule())
     pair_s: list[float] = []
 
     def measure(keys: Sequence[RowKey]) -> dict[RowKey, PairRatios]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_gate_check import SUITE, FakePairs, Forked
+from forked import Forked
+from test_gate_check import SUITE, FakePairs
 from test_gate_trees import OWN_GIT, commit, git
 
 import ctxbench
@@ -21,7 +22,6 @@ from ctxbench.plugins.check.request import Request, parse_outputs
 from ctxbench.plugins.check.result import ExitCode, GateResult, OutputVerdict, exit_code
 from ctxbench.plugins.check.texts import remarks
 from ctxbench.plugins.check.wire import Agreement, Difference
-from ctxbench.worker import tasks
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "research"))
 
@@ -50,7 +50,6 @@ Compare = Callable[..., GateResult]
 
 @pytest.fixture(scope="module")
 def environment() -> dict[str, Any]:
-    tasks.preload(static=True)
     return {"cpu": "a processor", "gpus": [], "packages": {"torch": "2"}, "torch_threads": 1}
 
 
@@ -240,5 +239,3 @@ def test_from_python(compare: Compare, tmp_path: Path) -> None:
     assert "1x16x4x4" in found.value.outputs[0].case
     with pytest.raises(UsageError, match="check takes one of against and baseline"):
         ctxbench.check()
-    with pytest.raises(UsageError, match="unknown condition 'shapes'; did you mean 'shape'"):
-        ctxbench.check("HEAD", shapes=3)

@@ -1,11 +1,9 @@
 """`ctxbench check --against` in real git repositories: who is compared with whom, exact costs, margins, exit codes."""
 
-import faulthandler
-import gc
 import json
 import math
-import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,19 +12,18 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from fakes import wait_until
+from forked import Forked, KeptOpen
 from test_gate_trees import OWN_GIT, commit, git, state
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number
 from ctxbench.cli import main
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import load
@@ -37,17 +34,15 @@ from ctxbench.plugins.check import tree_cases
 from ctxbench.plugins.check.check import conditions_phrase, suite_in_tree
 from ctxbench.plugins.check.check_against import check_against
 from ctxbench.plugins.check.evidence import PairFailure, PairRatios, PairResult
+from ctxbench.plugins.check.operators import differing
 from ctxbench.plugins.check.pairs import Pairs, Source
 from ctxbench.plugins.check.request import Request, parse_accepted, parse_renamed
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult, exit_code
 from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now
 from ctxbench.plugins.check.rules import BELOW, GateRule
-from ctxbench.plugins.check.texts import label_of, remarks
+from ctxbench.plugins.check.texts import accepting, label_of, remarks
 from ctxbench.plugins.check.trees import baseline_tree, working_tree
-from ctxbench.plugins.check.wire import PairRow
-from ctxbench.worker import tasks
-from ctxbench.worker.protocol import Reply, Task
-from ctxbench.worker.tree import enter_tree
+from ctxbench.plugins.check.wire import OperatorCall, PairRow
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -82,57 +77,13 @@ def source(name: str, width: int | str = 2, imports: str = "", body: str = "") -
     return BLOCK.format(name=name, width=width, imports=imports, body=body)
 
 
-class Forked:
-    """A fork server's stand-in: each task in a fork of the tests' own process, which has torch imported."""
-
-    def __init__(self, tree: Path) -> None:
-        self.tree = tree
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        receive, send = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.get_context("fork").Process(target=_perform, args=(self.tree, task, send))
-        process.start()
-        send.close()
-        try:
-            while True:
-                on_message(receive.recv())
-        except EOFError:
-            process.join()
-        code = process.exitcode or 0
-        process.close()
-        receive.close()
-        return Exit(max(code, 0), max(-code, 0), False, "")
-
-
-def _perform(tree: Path, task: Task, send: Any) -> None:
-    sys.dont_write_bytecode = True
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    faulthandler.disable()  # pytest's would print the stack of a block that is to crash
-    enter_tree(tree)
-
-    def emit(message: Reply) -> bytes:
-        send.send(message)
-        return b""
-
-    gc.freeze()  # as the fork server does: a child's collections pass over what was imported
-    tasks.perform(task, emit)
-
-
 class FakePairs:
     """Stands in for `Pairs`: each row's log ratio, or failure, comes from `changes`; 0 if it has none."""
 
     changes: Mapping[str, float | PairFailure] = {}
     asked: Sequence[RowKey] = ()
 
-    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any, pair_s: float) -> None:
+    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any, pair_s: Any) -> None:
         self.baseline, self.candidate = baseline, candidate
         self.seconds: list[float] = []
 
@@ -149,7 +100,6 @@ class FakePairs:
 
 @pytest.fixture(scope="module")
 def environment() -> dict[str, Any]:
-    tasks.preload(static=True)
     return {"cpu": "a processor", "gpus": [], "packages": {"torch": "2"}, "torch_threads": 1}
 
 
@@ -295,15 +245,45 @@ def test_a_parameter_more_is_a_regression_with_both_numbers(repository: Path, as
 
 
 def test_growth_that_is_accepted_is_shown_and_ok(repository: Path, ask: Ask) -> None:
-    result = ask("grown.py:Grown", accepted=parse_accepted(["params", "memory"]), must_match=False)
-    assert ExactChange(f"Grown {CASE}", "params", 2, 3, accepted=True) in result.exact
+    result = ask("grown.py:Grown", accepted=parse_accepted(["params=50%", "memory"]), must_match=False)
+    assert ExactChange(f"Grown {CASE}", "params", 2, 3, limit=0.5) in result.exact
     assert result.exit_code == ExitCode.OK
-    assert "Growth of Grown: params by 50 % (a tenth or more); accepted (--accept params)" in remarks(result)
-    refused = ask("grown.py:Grown", accepted=parse_accepted(["macs"]))
-    assert refused.exit_code == ExitCode.REGRESSED
-    assert "Growth of Grown: params by 50 % (a tenth or more); --accept params accepts it" in remarks(refused)
-    with pytest.raises(UsageError, match="unknown metric of --accept 'latency'"):
-        parse_accepted(["latency"])
+    assert "Grown grew: params +50 %. This is accepted." in remarks(result)
+    of_suite = ask("grown.py:Grown", gate='[gate]\naccept = ["params"]', must_match=False)
+    assert of_suite.exit_code == ExitCode.OK
+    for few in (["macs"], ["params=49%"]):
+        refused = ask("grown.py:Grown", accepted=parse_accepted(few))
+        assert refused.exit_code == ExitCode.REGRESSED
+        assert "Grown grew: params +50 %. To accept this: --accept params=50%" in remarks(refused)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("latency", "unknown metric of --accept 'latency'"),
+        ("macs=", "--accept macs '' is not a positive share"),
+        ("macs=-5%", "--accept macs '-5%' is not a positive share"),
+        ("macs=5000%", "--accept macs 50: it must be more than 0 and less than 10"),
+    ],
+)
+def test_what_cannot_be_accepted_is_said(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        parse_accepted([text])
+
+
+def test_a_suite_that_accepts_what_is_no_metric_is_refused(repository: Path, ask: Ask) -> None:
+    with pytest.raises(UsageError, match=r"tiny\.toml: \[gate\] accept 'speed' \(known: macs, memory, params\)"):
+        ask("same.py:Same", gate='[gate]\naccept = ["speed"]')
+
+
+def test_growth_from_nothing_has_no_share() -> None:
+    grown = ExactChange("a", "macs", 0, 7)
+    assert (grown.growth, grown.accepted, accepting([grown])) == (math.inf, False, "--accept macs")
+    assert replace(grown, limit=math.inf).accepted
+    assert not replace(grown, limit=9.0).accepted
+    assert accepting([ExactChange("a", "params", 1000, 1061), ExactChange("b", "params", 1000, 1070)]) == (
+        "--accept params=7%"
+    )
 
 
 def test_a_class_under_another_name_is_compared_with_its_old_one(repository: Path, ask: Ask) -> None:
@@ -672,20 +652,12 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     assert state(root) == before
 
 
-class Kept:
+class Kept(KeptOpen):
     """A fork server that stays open."""
 
     def __init__(self, server: ForkServer) -> None:
         self.server = server
         self.start, self.command, self.stop = server.start, server.command, server.stop
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
 
 Command = Callable[..., tuple[int, dict[str, Any]]]
@@ -926,3 +898,33 @@ def test_a_case_whose_count_was_stopped_is_inconclusive(
     result = ask("same.py:Same", "shrunk.py:Shrunk", inconclusive_is="fail", must_match=False)
     assert {name: row.verdict for name, row in rows_of(result).items()} == {"Same": "inconclusive"}
     assert result.exit_code == ExitCode.INCONCLUSIVE
+
+
+def test_a_regression_says_which_operators_are_new_and_on_which_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
+    git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    commit(tmp_path, {"wide.py": source("Wide"), "late.py": source("Late")})
+    slower = source("Wide").replace("return x *", "x = x.exp().exp()\n        return x.relu() *")
+    (tmp_path / "wide.py").write_text(slower)
+    (tmp_path / "late.py").write_text(source("Late").replace("return x", "sum(range(9))\n        return x"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(FakePairs, "changes", {"Wide infer": 0.2, "Late infer": 0.2})
+    notes = ask("wide.py:Wide", "late.py:Late", timed=True, must_match=False).notes
+    assert "Wide: its forward pass differs by +2 exp 1x16x8x8 (wide.py:13), +1 relu 1x16x8x8 (wide.py:14)" in notes
+    assert "Late: its forward pass runs the same operators on the same shapes" in notes
+
+
+def test_operators_that_differ_are_told_by_the_line_that_has_more_or_fewer() -> None:
+    def call(op: str, line: int, text: str, *shape: int) -> OperatorCall:
+        return OperatorCall(op, shape, f"block.py:{line}", text)
+
+    before = [call("exp", 3, "x = x.exp()", 2, 2), call("softmax", 4, "x = x.softmax(1)", 2, 2)]
+    moved = [replace(each, line="block.py:9") for each in before]
+    assert differing(before, moved) == "its forward pass runs the same operators on the same shapes"
+    now = [*moved, call("exp", 12, "y = y.exp()", 2, 2)]
+    assert differing(before, now) == "its forward pass differs by +1 exp 2x2 (block.py:12)"
+    assert differing(now, before) == "its forward pass differs by -1 exp 2x2 (block.py:12)"
+    many = [call(f"op{i}", i, str(i)) for i in range(6)]
+    assert differing(before, [*before, *many]).endswith("+1 op3 (block.py:3), and 2 others")
+    assert differing((), now) == differing(now, ()) == ""

@@ -2,36 +2,31 @@
 
 import csv
 import json
-import math
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import wait_until
-from test_gate_check import BEHAVIOUR, SUITE, Forked, processes_with, skip_if_undecided
+from forked import Forked
+from test_gate_check import BEHAVIOUR, SUITE, processes_with
 from test_gate_trees import OWN_GIT, commit, git, state
 
 import ctxbench
-from ctxbench.base import load as machine_load
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
 from ctxbench.base.notes import Note
 from ctxbench.cli import main
-from ctxbench.devices import Device
 from ctxbench.engine import rounds
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Plan, blank_record
 from ctxbench.engine.progress import Quiet, QuietGate
-from ctxbench.model import control
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import Overrides, load
@@ -45,7 +40,6 @@ from ctxbench.plugins.check.rows import RowVerdict
 from ctxbench.plugins.check.texts import headline, label_of
 from ctxbench.plugins.check.trees import modules_here
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.worker import tasks
 from ctxbench.worker.protocol import MeasureCase, Task
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
@@ -60,10 +54,6 @@ MARGIN = 9.0
 # Medians in ms of the processes of a quiet machine.
 QUIET = {"1": 4.0, "2": 4.04, "3": 3.96}
 CONTROL_MS = 3.0
-
-
-def forked(tree: Path | None = None, static: bool = True, malloc: str = "keep") -> Forked:
-    return Forked(tree or Path.cwd())
 
 
 def write_suite(folder: Path, modules: Sequence[str], metrics: Sequence[str]) -> Path:
@@ -82,10 +72,9 @@ def forget_modules() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_fresh_interpreters() -> Iterator[None]:
-    tasks.preload()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ctxbench.engine.run.ForkServer", forked)
-        patch.setattr(checked, "ForkServer", forked)
+        patch.setattr("ctxbench.engine.run.ForkServer", Forked)
+        patch.setattr(checked, "ForkServer", Forked)
         patch.setattr(rounds, "matmul_rate", lambda *arguments: None)
         patch.setattr(sys, "dont_write_bytecode", True)
         for name, value in OWN_GIT.items():
@@ -214,14 +203,10 @@ def outcomes(result: GateResult) -> dict[str, str]:
 # The same machine
 
 
-@pytest.mark.processes
-@pytest.mark.timing
+@pytest.mark.at_rest
 def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
-    root: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, measured: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_load, "OTHERS_LIMIT", math.inf)
-    monkeypatch.setattr(Device, "control_workload", lambda device: partial(time.sleep, 0.004))
-    monkeypatch.setattr(control, "BLOCK_S", 0.012)
     asked: list[Task] = []
 
     def note(self: Forked, task: Task, *arguments: Any) -> Exit:
@@ -232,17 +217,16 @@ def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
     monkeypatch.setattr(Forked, "run", note)
     before = state(root)
     output = tmp_path / "result.json"
-    options = ["--baseline", str(run), "--modules", "A.py:A", "--margin", "900%", "--json", str(output)]
+    options = ["--baseline", str(measured["run"]), "--modules", "A.py:A", "--json", str(output)]
     monkeypatch.setattr(sys, "argv", ["ctxbench", "check", *options])
     with pytest.raises(SystemExit) as stopped:
         main()
     result = json.loads(output.read_text())
-    skip_if_undecided(result)
     assert stopped.value.code == result["exit_code"] == ExitCode.OK
     assert (result["exact"], result["advisory"]) == ({"compared": 5, "changes": []}, False)
     assert result["candidate"] == "the working tree"
     assert [(row["label"], row["verdict"]) for row in result["rows"]] == [("A infer", "ok"), ("A train", "ok")]
-    assert min(row["replicates"] for row in result["rows"]) >= 3  # more where the machine was slow meanwhile
+    assert [row["replicates"] for row in result["rows"]] == [3, 3]
     measuring = [task for task in asked if isinstance(task, MeasureCase) and task.case.device == "cpu"]
     assert [task.metrics for task in measuring] == [[], *[["latency"]] * (len(measuring) - 1)]
     assert {(task.measure.sample_s, task.measure.timeout_s) for task in measuring} == {(0.06, 61.0)}
@@ -436,11 +420,8 @@ def test_another_copy_of_the_repository_measures_its_own_files_or_none(
     (copy / "A.py").unlink()
     assert ask(run, "A.py:A").exit_code == ExitCode.BROKEN
     edit_records(run, lambda record: {**record, "reference": f"{root / record['reference']}"})
-    result = ask(run)
-    assert outcomes(result) == {"A": "not compared", "B": "not compared"}
-    reason = f"Its {root / 'A.py'}:A lies outside this repository; name it with --module path.py:Class."
-    assert rows_of(result)["A"].reason == reason
-    assert result.exit_code == ExitCode.NOTHING_COMPARED
+    with pytest.raises(UsageError, match=rf"not below the working folder: {root / 'A.py'}, .*add --run-its-code"):
+        ask(run)
 
 
 def test_a_budget_below_what_the_run_took_measures_nothing_and_says_so(root: Path, run: Path) -> None:

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import re
-import tomllib
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,6 +18,7 @@ from rich.console import Console, RenderableType
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number
+from ctxbench.base.texts import one_line
 from ctxbench.plugins.check import ci_files, outputs, terminal, texts
 from ctxbench.plugins.check.power import Spread
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult, OutputVerdict
@@ -194,7 +194,7 @@ def test_the_table_at_80_columns() -> None:
         "inconclusive ham infer: Around the margin.",
         "inconclusive ham train: No time was left.",
         "Outputs of sa changed, from the same seed and input: the output by 50 %",
-        "Growth of sa: params by 25 % (a tenth or more); --accept params accepts it",
+        "sa grew: params +25 %. To accept this: --accept params=25%",
         "Note: Uncommitted changes are measured.",
         "Margin 5 %, measured in 187 s. Conditions: 2 threads",
         "6 rows: 1 broken, 1 regressed, 1 not compared, 2 inconclusive, 1 ok. 130 exact",
@@ -493,7 +493,7 @@ def test_annotations_are_the_worst_first() -> None:
         "::warning title=ctxbench ham infer%3A inconclusive::+3.0 %25 [-2.1, +9.1] in 24 pairs. Around the margin.",
         "::warning title=ctxbench ham train%3A inconclusive::No time was left.",
         "::error title=ctxbench sa%3A params changed::params: 1,048,576 -> 1,310,720, +262,144 (+25.0 %25); "
-        "--accept params accepts it",
+        "to accept this: --accept params=25%25",
         "::warning title=ctxbench sa%3A outputs changed::the output by 50 %25",
     ]
 
@@ -505,6 +505,9 @@ def test_annotations_are_the_worst_first() -> None:
 @given(st.text(st.characters(exclude_categories=[])))
 @example(HOSTILE)
 @example("a\\|b\\")
+@example("-")
+@example("1.")
+@example("# a")
 @example("::stop-commands::x")
 @example("$(reboot) ${{ github.token }} https://x.org ![i](j) [a](b) <!-- ")
 def test_hostile_texts_are_shown_and_obeyed_by_nothing(text: str) -> None:
@@ -518,7 +521,7 @@ def test_hostile_texts_are_shown_and_obeyed_by_nothing(text: str) -> None:
         exact=(ExactChange(text, "params", 1, 2),),
         outputs=(OutputVerdict(text, "changed", text, 1.0),),
     )
-    name = texts.clean(f"{text} infer")
+    name = one_line(f"{text} infer")
     for output in (
         ci_files.as_json(found),
         ci_files.junit(found),
@@ -529,14 +532,14 @@ def test_hostile_texts_are_shown_and_obeyed_by_nothing(text: str) -> None:
     assert parsed(found)["rows"][0]["reason"] == text.encode("utf-8", "replace").decode("utf-8")
     cases = list(suite_of(found).iter("testcase"))
     assert [case.attrib["name"] for case in cases] == [name, "params", "outputs"]
-    assert cases[0][0].attrib["message"] == texts.clean(text)
+    assert cases[0][0].attrib["message"] == one_line(text)
     page = Page(ci_files.markdown(found))
     assert page.tags <= {"h2", "p", "table", "thead", "tbody", "tr", "th", "td"}
-    assert page.cells[7:14] == [texts.clean(text), "infer", "-", "-", "BROKEN", "0", texts.clean(text)]
+    assert page.cells[7:14] == [one_line(text), "infer", "-", "-", "BROKEN", "0", one_line(text)]
     for line in ci_files.annotations(found):
         assert re.fullmatch(r"::(error|warning) title=[^:,\r\n]*::[^\r\n]*", line)
     lines = drawn(found, 10_000).splitlines()
-    assert f"BROKEN {name}: {texts.clean(text)}".strip() in [line.rstrip() for line in lines]
+    assert f"BROKEN {name}: {one_line(text)}".strip() in [line.rstrip() for line in lines]
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff\u202a-\u202e]", "".join(lines))
 
 
@@ -628,14 +631,6 @@ def test_the_page_names_every_key_of_the_json_and_every_exit_code() -> None:
         assert re.search(rf"`(self_test\.)?{name}`", text)
     for code in ExitCode:
         assert f"| {int(code)} | `{texts.exit_name(code)}` |" in text
-
-
-def test_the_page_installs_a_torch_that_ctxbench_takes() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (torch,) = [dependency for dependency in project["dependencies"] if re.match(r"torch\b", dependency)]
-    assert (ROOT / "docs" / "plugins" / "check.md").read_text(encoding="utf-8").count(
-        f'pip install "{torch}" --index-url'
-    ) == 2
 
 
 def test_no_expression_of_github_is_pasted_into_a_script() -> None:

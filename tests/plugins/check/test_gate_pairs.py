@@ -4,7 +4,6 @@ import json
 import math
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,8 +13,8 @@ from typing import Any, Self
 
 import pytest
 import torch
+from scipy.stats import t as student
 
-from ctxbench import registry
 from ctxbench.base import clocks as this_machine
 from ctxbench.base.mode import Mode
 from ctxbench.engine.client import ForkServer
@@ -26,11 +25,13 @@ from ctxbench.model.messages import Failure
 from ctxbench.model.suite_file import SuiteFile
 from ctxbench.plugins.check.child import pair as pair
 from ctxbench.plugins.check.evidence import PairFailure, PairRatios, PairResult, Side
-from ctxbench.plugins.check.pairs import BETWEEN, WITHIN, Pairs, Source, best_row_s
+from ctxbench.plugins.check.pairs import BETWEEN, WITHIN, Pairs, Source, best_pair_s, best_row_s
 from ctxbench.plugins.check.rows import OUT_OF_TIME, RowKey
+from ctxbench.plugins.check.rules import GateRule
 from ctxbench.plugins.check.tree_cases import count_exact, list_cases
 from ctxbench.plugins.check.trees import Tree
 from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
+from ctxbench.registry.load import import_source
 from ctxbench.worker.protocol import Answer, Ask, Task
 from ctxbench.worker.tree import is_ctxbench, own_file
 
@@ -183,18 +184,26 @@ def test_the_ratio_is_candidate_over_baseline_whichever_begins() -> None:
 def test_after_the_first_pair_the_blocks_of_a_row_go_on_for_the_seconds_that_are_best(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A command takes a second: the first pair of two rows 30, of which 24 are blocks; (18 - 6) / 2 = 6 a row fit."""
+    """A command takes a second: the first pair of two rows 30, of which 24 are blocks."""
     bench = Bench({}, {}, rows="ab")
-    bench.pairs.pair_s = 18.0
+    asked = []
+
+    def pair_s(overhead_s: float, rows: int) -> float:
+        asked.append((overhead_s, rows))
+        return 18.0
+
+    bench.pairs.pair_s = pair_s
     monkeypatch.setattr(this_machine, "here", SimpleNamespace(wall_s=lambda: float(len(bench.log))))
     bench.measure("ab")
+    overhead = bench.pairs.seconds[0] - 24
     monkeypatch.setattr("ctxbench.plugins.check.pairs.CYCLES", 1)
     begun = len(bench.log)
     bench.measure("ab")
-    overhead = bench.pairs.seconds[0] - 24
+    bench.measure("ab")
+    assert asked == [(overhead, 2)]
     row_s = best_row_s(overhead, 2, 18.0)
     assert 0 < row_s < 8
-    assert len([command for _, command, _ in bench.log[begun:] if command == BLOCK]) == 2 * 4 * math.ceil(row_s / 4)
+    assert len([command for _, command, _ in bench.log[begun:] if command == BLOCK]) == 2 * 2 * 4 * math.ceil(row_s / 4)
 
 
 def test_the_best_seconds_of_a_row_leave_the_least_error() -> None:
@@ -205,6 +214,21 @@ def test_the_best_seconds_of_a_row_leave_the_least_error() -> None:
     assert variance(best) < min(variance(0.99 * best), variance(1.01 * best))
     assert best_row_s(10.0, 8, 18.0) == 1.0  # no more than fits
     assert best_row_s(10.0, 8, 5.0) == 0.0
+
+
+@pytest.mark.parametrize(("overhead_s", "budget_s", "look"), [(3.8, 60.0, 9), (8.0, 60.0, 6), (3.8, 120.0, 19)])
+def test_a_short_check_plans_for_the_look_with_the_narrowest_interval(
+    overhead_s: float, budget_s: float, look: int
+) -> None:
+    rule = GateRule()
+
+    def width(look: int) -> float:
+        error = math.sqrt((BETWEEN**2 + WITHIN**2 / best_row_s(overhead_s, 4, budget_s / look)) / look)
+        return float(student.ppf(1 - rule.look_alpha(look) / 2, look - 1)) * error
+
+    assert best_pair_s(overhead_s, 4, budget_s, rule) == budget_s / look
+    assert width(look) == min(width(each) for each in rule.looks if budget_s / each > overhead_s)
+    assert best_pair_s(10.0, 8, 39.0, rule) == 0.0
 
 
 FAILURES = {
@@ -514,8 +538,7 @@ def test_the_gpu_cache_is_emptied_after_a_row_is_freed(module_file: Path, monkey
     alive: list[int] = []
 
     def empty_cache() -> None:
-        blocks = sys.modules.get(registry.get(f"{module_file}:Good").load().__module__)
-        alive.append(len(blocks.alive) if blocks else 0)
+        alive.append(len(import_source(str(module_file)).alive))
 
     monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
     rows = [row(module_file, "Good"), row(module_file, "Good", "train")]
@@ -530,8 +553,7 @@ def test_the_gpu_cache_is_emptied_after_a_row_is_freed(module_file: Path, monkey
 def test_a_row_is_freed_before_the_next_is_made(module_file: Path) -> None:
     names = ["Good", "Raises", "NotANumber", "Tires", "Good"]
     talk([row(module_file, name) for name in names], NEXT + BLOCK + NEXT + NEXT + NEXT + BLOCK + NEXT + BLOCK)
-    blocks = sys.modules[registry.get(f"{module_file}:Good").load().__module__]
-    assert blocks.others == [0] * len(names)
+    assert import_source(str(module_file)).others == [0] * len(names)
 
 
 SLOWED = {

@@ -5,6 +5,7 @@ import hashlib
 import sys
 from pathlib import Path
 
+from ctxbench.base import disk
 from ctxbench.worker.tree import own_file
 
 # Modules of ctxbench are the tree's own where it is a source tree of ctxbench; the harness is one for both sides.
@@ -27,7 +28,7 @@ def imported_code(root: Path) -> dict[str, str]:
 
 
 def _digest(file: Path) -> str:
-    content = file.read_bytes()
+    content = disk.read_bytes(file)
     if file.suffix == ".py":
         tree = ast.parse(content)
         for node in ast.walk(tree):

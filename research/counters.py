@@ -1,0 +1,182 @@
+"""Numbers of other counters for the blocks of the registry and small modules, beside the conventions of ctxbench.
+
+Each real counter is asked in an environment of its own, where it is installed beside what ctxbench needs:
+`python research/counters.py ask NAME FILE.csv` writes what it prints. `python research/counters.py join FILE.csv ...`
+writes results/counters: conventions.csv, with the number of the convention of the same name beside each, and
+evidence.json. Given conventions.csv itself, it counts again beside what the packages printed.
+"""
+
+import contextlib
+import io
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+sys.path.append(sys.path.pop(0))  # some counters import transformers, which is also a file beside this one
+
+import pandas as pd
+import torch
+from stamp import stamp, write_stamp
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ctxbench import registry
+
+OUT = Path(__file__).resolve().parents[1] / "results" / "counters"
+SHAPE = (1, 64, 64, 64)
+SMALL = (2, 8, 64, 64)
+
+
+class Of(nn.Module):
+    """A module that calls a function of the map, and of its layers."""
+
+    def __init__(self, function: Callable[..., Tensor], *layers: nn.Module) -> None:
+        super().__init__()
+        self.function, self.layers = function, nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, *self.layers)
+
+
+def _tokens(x: Tensor) -> Tensor:
+    return functional.avg_pool2d(x, 8).flatten(2).transpose(1, 2).contiguous()
+
+
+# Small modules of 8 channels: a layer, or a function, of each kind that counters treat in their own way.
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "conv": lambda: nn.Conv2d(8, 16, 3),
+    "conv, no bias": lambda: nn.Conv2d(8, 16, 3, stride=2, padding=1, bias=False),
+    "conv, groups": lambda: nn.Conv2d(8, 16, 3, groups=4),
+    "conv, depthwise": lambda: nn.Conv2d(8, 8, 7, padding=3, groups=8),
+    "conv, dilated": lambda: nn.Conv2d(8, 8, 3, dilation=2),
+    "transposed conv": lambda: nn.ConvTranspose2d(8, 4, 2, stride=2),
+    "linear layer": lambda: Of(lambda x, linear: linear(_tokens(x)), nn.Linear(8, 24)),
+    "linear of a vector": lambda: Of(lambda x, linear: linear(x.mean((2, 3))), nn.Linear(8, 24)),
+    "batch norm": lambda: nn.BatchNorm2d(8),
+    "batch norm, no weights": lambda: nn.BatchNorm2d(8, affine=False),
+    "group norm": lambda: nn.GroupNorm(2, 8),
+    "layer norm": lambda: Of(lambda x, norm: norm(_tokens(x)), nn.LayerNorm(8)),
+    "instance norm": lambda: nn.InstanceNorm2d(8, affine=True),
+    "ReLU": lambda: nn.ReLU(),
+    "GELU": lambda: nn.GELU(),
+    "sigmoid layer": lambda: nn.Sigmoid(),
+    "leaky ReLU": lambda: nn.LeakyReLU(),
+    "PReLU": lambda: nn.PReLU(8),
+    "average pooling": lambda: nn.AvgPool2d(2),
+    "global pooling": lambda: nn.AdaptiveAvgPool2d(1),
+    "max pooling": lambda: nn.MaxPool2d(2),
+    "upsampling, bilinear": lambda: nn.Upsample(scale_factor=2, mode="bilinear"),
+    "upsampling, nearest": lambda: nn.Upsample(scale_factor=2),
+    "softmax layer": lambda: nn.Softmax(1),
+    "softmax function": lambda: Of(lambda x: x.softmax(1)),
+    "product by @": lambda: Of(lambda x: _tokens(x) @ _tokens(x).transpose(1, 2)),
+    "torch.matmul": lambda: Of(lambda x: torch.matmul(_tokens(x), _tokens(x).transpose(1, 2))),
+    "torch.bmm": lambda: Of(lambda x: torch.bmm(_tokens(x), _tokens(x).transpose(1, 2))),
+    "einsum": lambda: Of(lambda x: torch.einsum("bnc,bmc->bnm", _tokens(x), _tokens(x))),
+    "functional.linear": lambda: Of(lambda x, linear: functional.linear(_tokens(x), linear.weight), nn.Linear(8, 24)),
+    "functional.conv2d": lambda: Of(lambda x, conv: functional.conv2d(x, conv.weight), nn.Conv2d(8, 16, 3)),
+    "scaled_dot_product_attention": lambda: Of(
+        lambda x: functional.scaled_dot_product_attention(_tokens(x)[:, None], _tokens(x)[:, None], _tokens(x)[:, None])
+    ),
+    "nn.MultiheadAttention": lambda: Of(
+        lambda x, attention: attention(*[_tokens(x)] * 3)[0], nn.MultiheadAttention(8, 2, batch_first=True)
+    ),
+    "a layer called twice": lambda: Of(lambda x, conv: conv(conv(x)), nn.Conv2d(8, 8, 1)),
+    "squeeze and excitation": lambda: Of(
+        lambda x, *layers: x * nn.Sequential(*layers)(x),
+        nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 2, 1), nn.ReLU(), nn.Conv2d(2, 8, 1), nn.Sigmoid(),
+    ),
+}  # fmt: skip
+
+
+def cases() -> Iterator[tuple[str, Callable[[], nn.Module], tuple[int, ...]]]:
+    """Name, builder and input of each block and small module."""
+    for key in registry.names():
+        yield key, lambda key=key: registry.get(key).build(SHAPE[1]), SHAPE  # type: ignore[misc]  # mypy knows no type of a default
+    for name, build in MODULES.items():
+        yield name, build, SMALL
+
+
+def of_thop(module: nn.Module, x: Tensor) -> float:
+    from thop import profile
+
+    return float(profile(module, inputs=(x,), verbose=False)[0])
+
+
+def of_thop_at_32(module: nn.Module, x: Tensor) -> float:
+    area = x.shape[2] * x.shape[3] / 32**2
+    return 2 * of_thop(module, torch.zeros(1, x.shape[1], 32, 32)) * area
+
+
+def of_fvcore(module: nn.Module, x: Tensor) -> float:
+    from fvcore.nn import FlopCountAnalysis
+
+    return float(FlopCountAnalysis(module, x).total())
+
+
+def of_torchinfo(module: nn.Module, x: Tensor) -> float:
+    from torchinfo import summary
+
+    return float(summary(module, input_data=x, verbose=0).total_mult_adds)
+
+
+def of_flop_counter_mode(module: nn.Module, x: Tensor) -> float:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter, torch.enable_grad():
+        module(x)
+    return float(counter.get_total_flops())
+
+
+ASKED: dict[str, tuple[str, Callable[[nn.Module, Tensor], float]]] = {
+    "thop": ("thop", of_thop),
+    "thop-at-32": ("thop", of_thop_at_32),
+    "fvcore": ("fvcore", of_fvcore),
+    "torchinfo": ("torchinfo", of_torchinfo),
+    "flop-counter-mode": ("torch", of_flop_counter_mode),
+}
+
+
+def ask(name: str) -> Iterator[dict[str, Any]]:
+    """Numbers that a real counter prints for each case; one that fails has its error instead."""
+    package, tool = ASKED[name]
+    for case, build, shape in cases():
+        torch.manual_seed(0)
+        row: dict[str, Any] = {"case": case, "tool": name, "package": package, "version": version(package)}
+        with contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+            try:
+                row["printed"] = tool(build().eval(), torch.randn(shape))
+            except Exception as error:  # another tool's, whatever it is, is what is reported
+                row["error"] = f"{type(error).__name__}: {error}".partition("\n")[0]
+        yield row
+
+
+def join(files: list[str]) -> pd.DataFrame:
+    """The numbers of real counters beside those of ctxbench's conventions."""
+    from ctxbench.plugins.macs.tools.calls import calls_of
+    from ctxbench.plugins.macs.tools.table import TOOLS
+
+    calls = {case: calls_of(build(), shape) for case, build, shape in cases()}
+    found = pd.concat([pd.read_csv(file) for file in files], ignore_index=True)
+    found["convention"] = [TOOLS[row.tool].count(calls[row.case]) for row in found.itertuples()]
+    return found
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    if sys.argv[1] == "ask":
+        pd.DataFrame(ask(sys.argv[2])).to_csv(sys.argv[3], index=False, lineterminator="\n")
+        return
+    evidence = stamp()
+    found = join(sys.argv[2:])
+    write_stamp(OUT, evidence)
+    found.to_csv(OUT / "conventions.csv", index=False, lineterminator="\n")
+
+
+if __name__ == "__main__":
+    main()
