@@ -4,6 +4,7 @@ from ctxbench.plugin import Plugin
 
 PLUGIN = Plugin(
     about="tells how exact a module computes, and what spectrum, gradient and reach it has",
+    needs=("macs", "memory"),
     metrics=(
         "attention:METRIC",
         "gradient:METRIC",

@@ -31,8 +31,8 @@ FEWER: dict[str, dict[str, Any]] = {
     "gradient": {"steps": [1, 3, 6]},
     "steps": {"steps": [1, 6, 24]},
     "rank": {"d": [32, 64], "rank": [4, 8, 32]},
-    "initialisation": {"steps": [1, 6]},
-    "temperature": {"steps": [1, 6], "temperature": [1.0, 0.01]},
+    "initialisation": {"steps": [1, 2]},
+    "temperature": {"steps": [1, 2], "temperature": [1.0, 0.01]},
 }
 
 
@@ -108,10 +108,13 @@ def test_constant_times_are_no_linear_ones(run: ctxbench.Run) -> None:
 def test_each_suite_has_a_page_a_source_and_figures(name: str) -> None:
     suite = load(name)
     text = (ROOT / "docs" / "suites" / f"{name}.md").read_text(encoding="utf-8")
-    for heading in ("**Question.**", "**The paper's claim**", "**What was measured.**", "Left out", "## Does it hold?"):
-        assert heading in text
+    lines = text.splitlines()
+    assert lines[0].endswith("?"), "the title is the question"
+    assert lines[2] == f"<!-- table: results/{name}-cpu verdicts -->", "the answer follows"
+    for part in ("**How.**", "## Limits", f"results/{name}-cpu/records.csv"):
+        assert part in text
     for figure in suite.file.figures:
-        assert f"<!-- table: results/{name}-cpu {figure.name} -->" in text
+        assert f"results/{name}-cpu {figure.name} " in text or f"figures/{name}-{figure.name}.png" in text
     assert "ICLR 2021" in suite.file.source
     assert suite.cases()
 
