@@ -7,9 +7,8 @@ from ctxbench.plugin import Command, Plugin
 
 # The code of the note on a pass that takes as long as its launches.
 LAUNCHES = "time_launches"
-# What the gradient of a training step begins with, and whose step may follow: see `ctxbench.plugins.predict.training`.
-LOSSES = ("sum", "cross-entropy")
-OPTIMIZERS = ("sgd", "adamw")
+# That of the note on a pass in float32 that PyTorch computes otherwise if nothing is set.
+NO_TF32 = "time_no_tf32"
 PLUGIN = Plugin(
     about="predicts the time of a pass on a device that is not here, from its data sheet",
     needs=("macs", "memory"),
@@ -19,12 +18,12 @@ PLUGIN = Plugin(
             "Predict",
             "Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is measured.",
             run="command:predict",
-            place=3,
+            order=3,
         )
     },
     metrics=("metric:METRIC",),
     conventions=("metric:CONVENTION",),
-    devices="sheet:DEVICES",
+    devices="listed:DEVICES",
     questions={"time": "child:time"},
     notes={
         "no_time": "no predicted time: {reason}",
@@ -39,6 +38,11 @@ PLUGIN = Plugin(
                 "than theirs; a CUDA graph or torch.compile changes this time."
             ),
         ),
+        NO_TF32: (
+            "Without TF32. PyTorch's default on this device, TF32 in convolutions, takes {ms:.3g} ms: --dtype "
+            "tf32-convolutions.",
+            "Without TF32. PyTorch's default on such devices has TF32 in convolutions: --dtype tf32-convolutions.",
+        ),
         "time_era": "With the PyTorch {other}: {ms:.3g} ms.",
         "time_assumed": (
             "{share:.0%} of the time is in classes without measurements: {classes}.",
@@ -46,6 +50,8 @@ PLUGIN = Plugin(
         ),
         "time_unknown": "Of no known class, their bytes alone are counted: {operators}.",
         "time_dtype": "No efficiencies of some classes were measured in {dtype}: those of another dtype stand in.",
-        "time_layout": "The efficiencies were measured on contiguous tensors, not on {memory_format}.",
+        "time_layout": (
+            "A part of the time is in kernels that were not measured in this layout: those of the other one stand in."
+        ),
     },
 )

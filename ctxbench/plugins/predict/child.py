@@ -11,10 +11,12 @@ from ctxbench.base.number import CONFIDENCE_SDS, significant
 from ctxbench.model.case import Case
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.profile import MemoryProfile
+from ctxbench.plugins.memory.step import described
+from ctxbench.plugins.memory.training import with_loss
 from ctxbench.plugins.predict.operators import profiled
 from ctxbench.plugins.predict.passes import Kernel, PassTime, time_of
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.plugins.predict.training import step_of, with_loss
+from ctxbench.plugins.predict.training import step_of
 from ctxbench.table.shown import Held, Shown
 
 # Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
@@ -33,11 +35,10 @@ def time(case: Case, mode: Mode, sheet: DeviceSpec, loss: str, optimizer: str) -
         found = time_of(operators, sheet, case.dtype)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
-    step = _step(mode, loss, optimizer)
     parts = [
         Shown(
-            f"{case.title} {list(case.shape)} {case.computed_in}, {step}: predicted for {sheet.title}, "
-            f"not measured: {found.time.text()} ms [80 % band]",
+            f"{case.title} {list(case.shape)} {case.computed_in}, {described(mode, loss, optimizer)}: "
+            f"predicted for {sheet.title}, not measured: {found.time.text()} ms [80 % band]",
             value=found.time,
         ),
         Shown(
@@ -50,16 +51,10 @@ def time(case: Case, mode: Mode, sheet: DeviceSpec, loss: str, optimizer: str) -
     parts.append(Shown(f"Efficiency of each class, and its band: {'; '.join(bands)}."))
     for sentence in _fused_scans(memory, found, sheet):
         parts.append(Shown(f"- {sentence}"))
-    for note in [*found.notes(case.memory_format), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
+    for note in [*found.notes(), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
         parts.append(Shown(f"- {note}"))
     parts.append(Shown("See docs/plugins/predict.md."))
     return parts
-
-
-def _step(mode: Mode, loss: str, optimizer: str) -> str:
-    """The mode, and what else is in the training step."""
-    words = [mode, *[loss] * (loss != "sum"), *[optimizer] * bool(optimizer)]
-    return " with ".join([words[0], " and ".join(words[1:])]) if words[1:] else words[0]
 
 
 def _by_operator(found: PassTime) -> Shown:

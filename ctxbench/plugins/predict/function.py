@@ -1,15 +1,13 @@
 """`ctxbench.predict_time`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import api
-from ctxbench.base.errors import UsageError, unknown
-from ctxbench.base.mode import MODES
 from ctxbench.base.number import Number
 from ctxbench.engine.isolated import IsolatedLoader
-from ctxbench.model.case import Case
-from ctxbench.plugins.predict import LOSSES, OPTIMIZERS
+from ctxbench.model.conditions import OneShape
+from ctxbench.plugins.memory.step import LOSSES, check_step
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.table.result import Result
 
@@ -19,34 +17,44 @@ if TYPE_CHECKING:
 
 def predict_time(
     module: "Module",
-    shape: Sequence[int] | str | None,
+    shape: OneShape | None,
     target: str,
     *,
-    mode: str = "infer",
+    dtype: str | None = None,
+    memory_format: str | None = None,
+    network: str | None = None,
+    mode: str = "train",
     loss: str = LOSSES[0],
     optimizer: str = "",
     hparams: Mapping[str, Any] | None = None,
-    **conditions: Any,
 ) -> Result[Number]:
-    """Predict the time of a module's pass in ms on a device with a data sheet, such as `a100-40gb`, with its 80 % band.
+    """Predict the time of a module's pass on a device that is not here. Nothing is measured.
 
-    A training step has a `loss` of the output, one of `LOSSES`, and the step of an `optimizer` if one of `OPTIMIZERS`
-    is named; `conditions` are as in `predict_memory`. Raises UsageError for a wrong argument, and for a pass that
-    cannot be predicted.
+    Args:
+        module: A name (a key, `path.py:Class`, `package.module:Class`), a class, a function of the number of channels,
+            or an instance.
+        shape: Input shape (B, C, H, W); None: 1, 512, 128, 128, or the network's own.
+        target: Such as a100-40gb, or a TOML file.
+        dtype: Of weights and input, such as `bfloat16`, or `autocast-float16`; default: float32.
+        memory_format: contiguous or channels_last; default: contiguous.
+        network: A network, or `path.py:function`, into which the module is put; default: the module alone.
+        mode: train or infer.
+        loss: Of a training step: sum, cross-entropy of the output.
+        optimizer: Add its step: sgd, adamw.
+        hparams: Hyper-parameters by name, such as `{"steps": 3}`.
+
+    Returns:
+        The time in ms with its 80 % band, `low` to `high`; the operators are in `tables`.
+
+    Raises:
+        UsageError: For a wrong argument, and for a pass that cannot be predicted.
+
+    Example:
+        >>> time = ctxbench.predict_time("se", (1, 64, 32, 32), "t4").value
+        >>> 0 < time.low < time.value < time.high
+        True
     """
+    check_step(mode, loss, optimizer)
     with IsolatedLoader() as loader:
-        case = api.case_of(module, hparams, shape=shape, **conditions)
-        return time_of(loader, case, mode, target, loss, optimizer)
-
-
-def time_of(loader: IsolatedLoader, case: Case, mode: str, target: str, loss: str, optimizer: str) -> Result[Number]:
-    """Result of `predict_time` for a case."""
-    if mode not in MODES:
-        raise unknown("mode", mode, MODES)
-    if loss not in LOSSES:
-        raise unknown("loss", loss, LOSSES)
-    if optimizer and optimizer not in OPTIMIZERS:
-        raise unknown("optimizer", optimizer, OPTIMIZERS)
-    if mode != "train" and (optimizer or loss != LOSSES[0]):
-        raise UsageError("--loss and --optimizer are of a training step: add --mode train")
-    return api.shown(loader, case, "time", mode, sheet(target), loss, optimizer)
+        case = api.case_of(module, hparams, shape=shape, dtype=dtype, memory_format=memory_format, network=network)
+        return api.number(loader, case, "time", mode, sheet(target), loss, optimizer)

@@ -57,7 +57,7 @@ def _predict(measurement: Measurement, mode: Mode, on: DeviceSpec) -> None:
         "errors": errors,
     }
     values = {f"{key}_{name}": value for name, value in ends.items()}
-    measurement.report(values, *found.notes(case.memory_format, key))
+    measurement.report(values, *found.notes(key))
 
 
 METRIC = Metric(

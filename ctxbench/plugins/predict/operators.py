@@ -89,12 +89,12 @@ def profiled(
     def take(call: Call, step: Step) -> None:
         if kernels := works(call, step.inner):
             name = call.packet.removeprefix("aten.")
-            found.append(Operator(name, step.phase, step.place, tuple(kernels), _dtype(call)))
+            found.append(Operator(name, step.phase, step.place, tuple(kernels), dtype_of(call)))
 
     return predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast), found
 
 
-def _dtype(call: Call) -> str:
+def dtype_of(call: Call) -> str:
     """The dtype of an operator's arithmetic: that of its first floating-point tensor."""
     found = (tensor.dtype for tensor in (*call.tensors, *call.out) if tensor.is_floating_point())
     return str(next(found, torch.float32)).removeprefix("torch.")

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from ctxbench.base.dtypes import DTYPES, TF32, TF32_CONVOLUTIONS
 from ctxbench.base.notes import Note
-from ctxbench.base.number import CONFIDENCE_SDS, KERNELS, Number
-from ctxbench.plugins.predict import LAUNCHES
+from ctxbench.base.number import CONFIDENCE_SDS, KERNELS, Number, significant
+from ctxbench.plugins.predict import LAUNCHES, NO_TF32
 from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.operators import Operator
 from ctxbench.plugins.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, rate
@@ -40,13 +40,15 @@ class PassTime:
     """The predicted `time` of a pass, milliseconds.
 
     `device_ms` is that of the kernels and of what lies between them, `host_ms` that of the host to launch them; the
-    longer one counts. `other_era_ms` is the time with the software of the other era.
+    longer one counts. `other_era_ms` is the time with the software of the other era, `default_ms` that in the dtype
+    that PyTorch takes for float32 if nothing is set: TF32 in convolutions where the device has it.
     """
 
     time: Number
     device_ms: float
     host_ms: float
     other_era_ms: float
+    default_ms: float
     era: Era
     host_us: float
     host_origin: Literal["assumed", "scaled", "measured"]
@@ -72,7 +74,7 @@ class PassTime:
         names = [kernel.operator.name for kernel in self.kernels if kernel.work.kind == "unknown"]
         return list(dict.fromkeys(names))
 
-    def notes(self, memory_format: str = "contiguous", about: str = "") -> list[Note]:
+    def notes(self, about: str = "") -> list[Note]:
         """Notes on this number, which is of the quantity `about`."""
         found: list[tuple[str, dict[str, Any]]] = []
         if self.is_launch_bound:
@@ -85,13 +87,15 @@ class PassTime:
         if max(ratio, 1 / ratio) > ERAS_NOTE:
             other = "of today" if self.era == "cuda-2020" else "of 2020"
             found.append(("time_era", {"other": other, "ms": self.other_era_ms}))
+        if significant(self.default_ms) != significant(self.time.value):
+            found.append((NO_TF32, {"ms": self.default_ms, "ratio": self.default_ms / self.time.value}))
         if self.unknown:
             found.append(("time_unknown", {"operators": self.unknown}))
         if self._share(lambda kernel: not kernel.rate.has_dtype) > ASSUMED_NOTE:
             dtypes = dict.fromkeys(kernel.dtype for kernel in self.kernels if not kernel.rate.has_dtype)
             found.append(("time_dtype", {"dtype": [*dtypes]}))
         if self._share(lambda kernel: not kernel.rate.has_layout) > ASSUMED_NOTE:
-            found.append(("time_layout", {"memory_format": memory_format}))
+            found.append(("time_layout", {}))
         return [Note(code, values, about) for code, values in found]
 
 
@@ -105,7 +109,10 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     device = math.fsum(kernel.ms for kernel in kernels) + launches
     host = len(operators) * (sheet.host_us or HOST_US) / 1e3
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
-    elsewhere = math.fsum(kernel.ms for kernel in _kernels(operators, sheet, dtype, other)) + launches
+
+    def device_ms(dtype: str, era: Era) -> float:
+        return math.fsum(kernel.ms for kernel in _kernels(operators, sheet, dtype, era)) + launches
+
     errors = errors_of(kernels, device)
     host_sd = HOST_KNOWN_SD if sheet.host_us and sheet.kernels_ms else HOST_SD
     of_device, of_host = (CONFIDENCE_SDS * sd for sd in (math.hypot(*errors.values()), host_sd))
@@ -120,7 +127,8 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
         time,
         device_ms=device,
         host_ms=host,
-        other_era_ms=max(elsewhere, host),
+        other_era_ms=max(device_ms(dtype, other), host),
+        default_ms=max(device_ms(TF32_CONVOLUTIONS if dtype == "float32" else dtype, era), host),
         era=era,
         host_us=sheet.host_us or HOST_US,
         host_origin="assumed" if not sheet.host_us else "measured" if sheet.kernels_ms else "scaled",

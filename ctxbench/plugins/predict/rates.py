@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 import numpy as np
 
+from ctxbench.base import disk
 from ctxbench.base.dtypes import TF32
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import CHANNELS_LAST, NARROW, Class, Work
@@ -296,5 +296,5 @@ def factor_of(value: float, count: int, within: float) -> Factor:
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-    text = (files("ctxbench.plugins.predict") / name).read_text(encoding="utf-8")
+    text = disk.package_text("ctxbench.plugins.predict", name)
     return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))

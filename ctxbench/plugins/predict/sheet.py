@@ -5,7 +5,6 @@ measured on the device itself.
 """
 
 import math
-from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -21,7 +20,7 @@ Figure = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class DeviceSpec(BaseModel):
-    """One device: dense peaks in 10^12 FLOP/s by dtype, bandwidth in 10^9 bytes/s, L2 in MiB, power in watts.
+    """One device: dense peaks in 10^12 FLOP/s by dtype, bandwidth in 10^9 bytes/s, memory in GiB, L2 in MiB, watts.
 
     `processors` are streaming multiprocessors, of a CPU its threads. `source` names the document of each figure.
     `kernels_ms` are the times of calibration kernels by name (see `ctxbench.plugins.predict.probes`), `host_us` and
@@ -33,6 +32,7 @@ class DeviceSpec(BaseModel):
     title: str
     peak_tflops: dict[PeakDtype, Figure]
     bandwidth_gb_s: Figure
+    memory_gib: Figure | None = None
     l2_mib: Figure
     power_w: Figure | None = None
     processors: Annotated[int, Field(gt=0)]
@@ -124,16 +124,3 @@ def _checked(name: str, values: Any, path: Path) -> DeviceSpec:
     if "float32" not in found.peak_tflops:
         raise UsageError(f"{path}: [{name}] lacks peak_tflops.float32")
     return found
-
-
-class _Sheets:
-    """The devices that data sheets describe."""
-
-    def names(self) -> Iterable[str]:
-        return sheets()
-
-    def device(self, name: str) -> DeviceSpec:
-        return sheet(name)
-
-
-DEVICES = _Sheets()

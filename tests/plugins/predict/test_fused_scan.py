@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from field_cases import FEW
 from torch import Tensor
 
 from ctxbench import registry
@@ -60,7 +61,7 @@ KEYS = ("ss2d", "vim", "nc_ssd", "bi_wkv")
 
 @pytest.mark.parametrize("key", KEYS)
 def test_macs_and_memory_grow_as_the_positions(key: str) -> None:
-    sizes = [on_meta(key, 1, 64, side, side) for side in (32, 64, 128)]
+    sizes = [on_meta(key, 1, 64, side, side, **FEW.get(key, {})) for side in (32, 64, 128)]
     counts: list[Callable[[torch.nn.Module, Tensor], int]] = [
         lambda module, x: count_macs(module, x).macs,
         lambda module, x: predict_peak(module, x, mode="infer").peak_bytes,

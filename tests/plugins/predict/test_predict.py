@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from field_cases import FEW
 from torch import Tensor, nn
 
 from ctxbench import registry
@@ -17,19 +19,31 @@ from ctxbench.base.number import CONFIDENCE_SDS
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.training import with_loss
+from ctxbench.plugins.predict import NO_TF32, rates
 from ctxbench.plugins.predict import effects as predict_effects
-from ctxbench.plugins.predict import rates
 from ctxbench.plugins.predict.effects import CARD_SD, effects_of
+from ctxbench.plugins.predict.listed import device_table
 from ctxbench.plugins.predict.operators import Operator, operators_of
 from ctxbench.plugins.predict.passes import time_of
-from ctxbench.plugins.predict.rates import DTYPE_SD, HOST_SD, HOST_US, Calibration, Efficiency, Era, Factor, effects
+from ctxbench.plugins.predict.rates import (
+    DTYPE_SD,
+    HOST_SD,
+    HOST_US,
+    Calibration,
+    Efficiency,
+    Era,
+    Factor,
+    calibration,
+    effects,
+)
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet, sheets
-from ctxbench.plugins.predict.training import step_of, with_loss
+from ctxbench.plugins.predict.training import step_of
 from ctxbench.plugins.predict.work import Convolution, Product, Work
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-FIGURES = ["bandwidth_gb_s", "l2_mib", "peak_tflops", "power_w", "processors"]
+FIGURES = ["bandwidth_gb_s", "l2_mib", "memory_gib", "peak_tflops", "power_w", "processors"]
 # One processor, so that there are no partial waves: 1 TFLOP/s, 100 GB/s.
 MADE_UP = DeviceSpec(
     title="Made up",
@@ -213,7 +227,7 @@ def test_views_cost_nothing() -> None:
 def test_products_have_the_sides_that_the_counting_rules_multiply(key: str, mode: str) -> None:
     entry = registry.get(key)
     with torch.device("meta"):
-        model = entry.build(32, {})
+        model = entry.build(32, FEW.get(key, {}))
     x = meta(2, 32, 12, 10)
     found = operators_of(model, x, mode=mode)  # type: ignore[arg-type]  # one of the two
     products = [work.product for each in found for work in each.works if work.product]
@@ -556,3 +570,29 @@ def test_a_wide_convolution_may_take_a_workspace_beside_the_peak() -> None:
     assert found.high_bytes == found.peak_bytes + workspace
     narrow = nn.Conv2d(512, 512, 3, padding=1, bias=False, device="meta")
     assert predict_peak(narrow, meta(2, 512, 64, 64), mode="infer").high_bytes == 2**20 * 25
+
+
+def test_devices_are_listed_with_what_was_measured_on_each(command: Callable[..., Any]) -> None:
+    table = device_table()
+    assert [row.cells[0].text for row in table.rows] == list(sheets())
+    cells = {row.cells[0].text: [cell.text for cell in row.cells[1:7]] for row in table.rows}
+    assert cells["a100-40gb"][:5] == ["19.5", "156", "312", "1555", "40"]
+    classes = calibration().devices["NVIDIA A100-PCIE-40GB", "cuda"]
+    assert cells["a100-40gb"][5] == f"{len(classes)} (cuda)"
+    assert cells["jetson-orin"][5] == "none"
+    told = command("list", "--devices").stdout
+    assert all(name in told for name in sheets())
+
+
+def test_a_time_in_float32_says_what_pytorchs_own_default_takes() -> None:
+    module, x = nn.Conv2d(256, 256, 3, padding=1), torch.empty(4, 256, 64, 64)
+    operators = operators_of(module, x, mode="infer", device="cuda")
+    times = {dtype: time_of(operators, sheet("a100-40gb"), dtype) for dtype in ("float32", "tf32-convolutions")}
+    default = times["tf32-convolutions"].time.value
+    assert default < 0.7 * times["float32"].time.value
+    (note,) = [note for note in times["float32"].notes() if note.code == NO_TF32]
+    assert note.values == {"ms": default, "ratio": default / times["float32"].time.value}
+    assert f"takes {default:.3g} ms: --dtype tf32-convolutions." in str(note)
+    assert "ms" not in note.shared.split()
+    for name, dtype in (("a100-40gb", "tf32-convolutions"), ("a100-40gb", "tf32"), ("t4", "float32")):
+        assert NO_TF32 not in [each.code for each in time_of(operators, sheet(name), dtype).notes()]

@@ -1,0 +1,62 @@
+"""The devices with a data sheet as a table: their figures, and how much of each was measured."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ctxbench.plugins.predict.sheet import DeviceSpec, sheet, sheets
+from ctxbench.table.table import Origin, Table, plain_table
+
+# The peaks that the table has, TFLOP/s.
+PEAKS = ("float32", "tf32", "float16")
+
+
+def measured_classes() -> dict[str, str]:
+    """By the title of a device: on how many classes of kernels it was measured, and with which software."""
+    from ctxbench.plugins.predict.rates import calibration  # imports numpy, which the names of devices do not need
+
+    found: dict[str, set[str]] = defaultdict(set)
+    for (title, era), classes in calibration().devices.items():
+        found[title].add(f"{len(classes)} ({era})")
+    return {title: ", ".join(sorted(own)) for title, own in found.items()}
+
+
+def device_table() -> Table:
+    """A row a device: peaks in TFLOP/s, GB/s, GiB, and the classes of kernels that were measured on it."""
+    measured = measured_classes()
+    rows = [
+        (
+            name,
+            *(f"{each.peak_tflops[dtype]:g}" if dtype in each.peak_tflops else "" for dtype in PEAKS),
+            f"{each.bandwidth_gb_s:g}",
+            f"{each.memory_gib:g}" if each.memory_gib else "",
+            measured.get(each.title, "none"),
+            each.title,
+        )
+        for name, each in sheets().items()
+    ]
+    figures: dict[str, Origin] = dict.fromkeys((*PEAKS, "GB/s", "GiB"), "published")
+    table = plain_table({"device": "label", **figures, "classes measured": "counted", "product": "text"}, rows)
+    caption = (
+        "Peaks in TFLOP/s, bandwidth in GB/s and memory in GiB are those of data sheets. Classes measured: the classes "
+        "of kernels that were timed on cards of this model, with today's software (cuda) or that of 2020. For all "
+        "others stand other devices, with a wider band.",
+        "A device of your own: ctxbench calibrate --out mine.toml, or a data sheet in the same form.",
+    )
+    return replace(table, caption=caption)
+
+
+class _Sheets:
+    """The devices that data sheets describe."""
+
+    def names(self) -> Iterable[str]:
+        return sheets()
+
+    def device(self, name: str) -> DeviceSpec:
+        return sheet(name)
+
+    def table(self) -> Table:
+        return device_table()
+
+
+DEVICES = _Sheets()
