@@ -11,6 +11,7 @@ from ctxbench.plugin import Plugin
 RECIPE = 1
 PLUGIN = Plugin(
     about="trains modules on small tasks, to tell which context they can bring",
+    needs=("macs", "memory"),
     metrics=("metric:METRIC",),
     figures=("figure:FIGURES",),
     sentences=("sentences:abilities",),
@@ -18,6 +19,8 @@ PLUGIN = Plugin(
     headings={"trained": "sentences:heading"},
     suites="suites",
     notes={
+        "recall_full_rank": "Rank {rank} is full rank in these scenes, where it factors {height} x {columns}: nothing "
+        "has to be left out, so they do not show what the rank costs.",
         "recall_stored": "Recall is read from {run} (torch {torch}), where the same code was trained by the same "
         "recipe.",
         "recall_unsteady": "Two trainings with one seed differ: the module draws random numbers of its own.",

@@ -84,10 +84,12 @@ def compute(measurement: Measurement) -> None:
     """Train on each task with each seed, and report what they reached; or what the stored run reached."""
     from ctxbench.meta.influence import gradient_reaches
     from ctxbench.plugins.recall.scenes import task_of
-    from ctxbench.plugins.recall.training import repeats, trainings
+    from ctxbench.plugins.recall.training import Network, repeats, trainings
 
     settings = Recall.of(measurement.settings)
     channels, height, width = settings.recall_shape
+    if full := full_rank(measurement.case.hparams, channels, height * width):
+        measurement.report({}, Note("recall_full_rank", full))
     shape = (channels, height, width)
     make = partial(measurement.entry.build, channels, measurement.case.hparams)
     try:
@@ -101,6 +103,7 @@ def compute(measurement: Measurement) -> None:
             values = {"recall_gradient": row["recall_gradient"], "recall_s": float(row["recall_s"])}
             measurement.report({**values, "recall_recipe": RECIPE})
             return
+        Network(make, *shape)  # tells a module that does not fit, or returns another shape
         reached = gradient_reaches(make, shape)
         found = trainings(
             make, shape, tasks, settings.recall_seeds, lambda text: measurement.emit(Doing(f"recall: {text}"))
@@ -166,6 +169,18 @@ def _summary(task: "Task", found: "Sequence[Trained]", steps: int, cells: int) -
         "trained_steps": steps,
         "cells": cells,
     }
+
+
+def full_rank(hparams: Mapping[str, Any], channels: int, cells: int) -> dict[str, int]:
+    """The rank of a decomposition that leaves nothing out, and the sides D and n of its matrix; empty for a lower one.
+
+    The rank is the hyper-parameter `rank` or `bases`, D is `d`, or the channels, over `heads`.
+    """
+    rank = hparams.get("rank", hparams.get("bases"))
+    if not isinstance(rank, int):
+        return {}
+    height = (hparams.get("d") or channels) // (hparams.get("heads") or 1)
+    return {"rank": rank, "height": height, "columns": cells} if rank >= min(height, cells) else {}
 
 
 @cache

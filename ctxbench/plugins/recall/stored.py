@@ -3,7 +3,6 @@
 import ast
 import csv
 import hashlib
-import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from ctxbench.base import disk
+from ctxbench.base.errors import UsageError
 from ctxbench.plugins.recall import RECIPE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,9 +37,9 @@ def stored_runs() -> list[StoredRun]:
 
 def _read(folder: Path) -> StoredRun | None:
     try:
-        meta = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        records = (folder / "records.csv").read_bytes()
-    except (OSError, ValueError):
+        meta = disk.read_json(folder / "run.json")
+        records = disk.read_bytes(folder / "records.csv")
+    except UsageError:
         return None
     if hashlib.sha256(records).hexdigest() != meta["tables"]["records.csv"]["sha256"]:
         return None
@@ -70,10 +71,10 @@ def _is_same(commit: str, file: str) -> bool:
     try:
         changed = _git("diff", "--name-only", "--relative", "--diff-filter=ad", commit, "--", SHARED, file)
         return all(
-            _definitions(_git("show", f"{commit}:./{path}")) <= _definitions((ROOT / path).read_text(encoding="utf-8"))
+            _definitions(_git("show", f"{commit}:./{path}")) <= _definitions(disk.read_text(ROOT / path))
             for path in changed.splitlines()
         )
-    except (OSError, subprocess.CalledProcessError, SyntaxError):
+    except (OSError, UsageError, subprocess.CalledProcessError, SyntaxError):
         return False
 
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from statistics import fmean
+from pathlib import Path
+from statistics import fmean, median
 from time import monotonic  # bound before a module can replace it
 
 import torch
@@ -14,6 +15,8 @@ from torch.nn import functional
 
 from ctxbench.base.clocks import FORKS, usable_cores
 from ctxbench.base.errors import UsageError
+from ctxbench.base.forks import Forks
+from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.recall.scenes import DIGITS, Part, Scenes, Task, inputs_of, scenes
 
 HIDDEN = 128
@@ -66,12 +69,14 @@ class Network(nn.Module):
         )
         try:
             self.module = make_module()
+            cells = torch.zeros(1, channels, height, width)
             with torch.no_grad():
-                outputs = self.module.eval()(torch.zeros(1, channels, height, width)).shape[1]
+                seen = self.module.eval()(cells)
+            outputs = _checked(seen, cells, self.module).shape[1]
         except Exception as error:
             raise UsageError(
                 f"recall takes the module with {channels} channels and {height} x {width} positions (recall_shape), "
-                f"where it fails: {error}"
+                f"where it fails: {describe_failure(error).message}"
             ) from error
         self.own, self.other = nn.Conv2d(channels, DIGITS, 1), nn.Conv2d(outputs, DIGITS, 1)
         self.sum = nn.Sequential(nn.Conv2d(channels + outputs, HIDDEN, 1), nn.ReLU(), nn.Conv2d(HIDDEN, DIGITS, 1))
@@ -79,8 +84,21 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of the label, of the own digit and of the other one: [B, 10, H, W] each."""
         cells = self.stem(x)
-        seen = self.module(cells)
+        seen = _checked(self.module(cells), cells, self.module)
         return self.sum(torch.cat([cells, seen], 1)), self.own(cells), self.other(seen)
+
+
+def _checked(seen: object, cells: Tensor, module: nn.Module) -> Tensor:
+    """An output, which keeps dtype, images and positions. TypeError or ValueError for any other."""
+    code = getattr(type(module).forward, "__code__", None)
+    where = f" ({Path(code.co_filename).name}, line {code.co_firstlineno}, in forward)" if code else ""
+    if not isinstance(seen, Tensor):
+        raise TypeError(f"it returns {type(seen).__name__}; a context module returns one tensor{where}")
+    if seen.dim() != 4 or seen.shape[0] != cells.shape[0] or seen.shape[2:] != cells.shape[2:]:
+        raise ValueError(f"it returns shape {list(seen.shape)} for {list(cells.shape)}{where}")
+    if seen.dtype != cells.dtype:
+        raise TypeError(f"it returns {seen.dtype} for {cells.dtype}{where}")
+    return seen
 
 
 @dataclass(frozen=True)
@@ -130,11 +148,12 @@ def trainings(
 ) -> dict[Task, list[Trained]]:
     """All trainings of a module on `tasks`, whose values are their steps: as many at a time as there are cores.
 
-    `told` gets a sentence after each. An accuracy depends on nothing but rate and seed.
+    `told` gets a sentence after each, with the median accuracy of the tasks that are done. An accuracy depends on
+    nothing but rate and seed.
     """
     plans = {task: plan(seeds) for task in tasks}
     found: dict[Task, list[Trained]] = {}
-    with _pool() as pool:
+    with Forks.ours(), _pool() as pool:
         rounds: dict[Task, list[Future[Trained]]] = {}
 
         def ask(task: Task, wanted: Sequence[Wanted]) -> None:
@@ -156,7 +175,8 @@ def trainings(
                     ask(task, plans[task].send([each.result() for each in own]))
                 except StopIteration as end:
                     found[task] = end.value
-            told(f"{done} trainings done, {sum(map(len, rounds.values()))} asked for")
+            known = (f"{each.name} {100 * median(one.accuracy for one in own):.0f} %" for each, own in found.items())
+            told("; ".join((f"{done} trainings done, {sum(map(len, rounds.values()))} asked for", *known)))
     return {task: found[task] for task in tasks}
 
 
@@ -166,7 +186,19 @@ def _pool() -> Executor:
 
 
 def train(make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float = RATES[0]) -> Trained:
-    """Train on `shape` (channels, height, width) and test. The same seed gives the same on one machine."""
+    """Train on `shape` (channels, height, width) and test. The same seed gives the same on one machine.
+
+    UsageError with the line of the module that raised: an exception that comes from another process has no line.
+    """
+    try:
+        return _trained(make_module, shape, task, seed, steps, rate)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"the training on {task.name} failed: {describe_failure(error).message}") from error
+
+
+def _trained(make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float) -> Trained:
     start = monotonic()
     run = _Run(make_module, shape, task, seed, steps, rate)
     diverged = run.train()

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import inspect
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from statistics import StatisticsError
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -20,10 +22,12 @@ from conftest import Done
 from fakes import FakeExecutor, counted
 from torch import Tensor, nn
 
-pytest.importorskip("sklearn", reason='pip install "ctxbench[recall]"')
+pytest.importorskip("sklearn", reason='pip install -c constraints.txt ".[recall]"')
 
-from ctxbench.base.clocks import usable_cores
+from ctxbench import registry
+from ctxbench.base.clocks import FORKS, usable_cores
 from ctxbench.base.errors import UsageError
+from ctxbench.base.forks import Forks
 from ctxbench.base.notes import Note
 from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.meta.influence import gradient_reaches
@@ -40,11 +44,13 @@ from ctxbench.plugins.recall.metric import (
     Recall,
     compute,
     from_histogram,
+    full_rank,
     learned_of,
     sentence,
     takes_s,
 )
 from ctxbench.plugins.recall.scenes import REGIONS, Scenes, Task, inputs_of, prototypes, scenes, task_of
+from ctxbench.plugins.recall.suites import recall_rank as rank_claims
 from ctxbench.plugins.recall.training import (
     CHOOSING_SEED,
     RATES,
@@ -56,10 +62,11 @@ from ctxbench.plugins.recall.training import (
     train,
     trainings,
 )
+from ctxbench.results.claims import Rows, Verdict
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 
-pytestmark = pytest.mark.slow  # small trainings, which take seconds together
+pytestmark = [pytest.mark.slow, pytest.mark.extra("recall")]  # small trainings, which take seconds together
 
 SHAPE = (16, 4, 4)
 ROOT = Path(__file__).resolve().parents[3]
@@ -354,7 +361,24 @@ def test_trainings_side_by_side_are_those_one_by_one(forks: bool, monkeypatch: p
     assert [len(found[task]) for task in tasks] == [2, 2]
     one = train(partial(nn.Conv2d, 16, 16, 1), SHAPE, Task("global"), 1, 4, found[Task("global")][1].rate)
     assert one.losses == found[Task("global")][1].losses
-    assert told[-1] == "8 trainings done, 0 asked for"
+    done, *known = told[-1].split("; ")
+    assert done == "8 trainings done, 0 asked for"
+    assert {re.fullmatch(r"(\w+) \d+ %", each)[1] for each in known} == {"global", "where"}  # type: ignore[index]  # each matches
+
+
+class Fails(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            raise RuntimeError("in training alone")
+        return x
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_training_that_fails_names_the_line_of_the_module(forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_file, "FORKS", forks)
+    line = r"RuntimeError: in training alone \(test_recall\.py, line \d+, in forward\)"
+    with pytest.raises(UsageError, match=rf"^the training on where failed: {line}$"):
+        trainings(Fails, SHAPE, {Task("where"): 5}, 1, lambda text: None)
 
 
 def test_a_module_that_diverges_with_each_learning_rate_is_told() -> None:
@@ -614,3 +638,131 @@ def test_the_page_names_every_key_of_a_suite() -> None:
     page = (ROOT / "docs" / "plugins" / "recall.md").read_text(encoding="utf-8")
     keys = tomllib.loads(page.split("```toml\n")[1].split("```")[0])["measure"]
     assert keys.keys() == Recall.model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (lambda x: x[9], r"IndexError: index 9 is out of bounds .* \(test_recall\.py, line \d+, in <lambda>\)"),
+        (lambda x: x[:, :, :2], r"it returns shape \[1, 3, 2, 5\] for \[1, 3, 4, 5\]"),
+        (lambda x: x.flatten(1), r"it returns shape \[1, 60\] for"),
+        (lambda x: x.double(), "it returns torch.float64 for torch.float32"),
+        (lambda x: (x, x), "it returns tuple; a context module returns one tensor"),
+    ],
+)
+def test_a_module_of_another_output_is_told_so(output: Callable[[Tensor], Any], reason: str, tmp_path: Path) -> None:
+    class Other(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return output(x)
+
+    settings = {"recall_tasks": ["global"], "recall_shape": [3, 4, 5], "recall_stored": False}
+    asked = Asked(tmp_path / "mine.py", MeasureTable.model_validate(settings))
+    asked.entry.build = lambda *_: Other()
+    compute(asked)  # type: ignore[arg-type]  # a part of a measurement
+    assert re.search(reason, str(asked.values["recall_global_reason"]))
+
+
+LINED = """import torch
+
+
+class Other(torch.nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        LINE
+        return x * self.weight
+"""
+
+
+def lined(line: str, folder: Path) -> Callable[[], nn.Module]:
+    path = folder / "other.py"
+    path.write_text(LINED.replace("LINE", line), encoding="utf-8")
+    return partial(registry.get(f"{path}:Other").build, 16, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("x[:, :, 9]", r"where it fails: IndexError: index 9 is out of bounds .* \(other.py, line 10, in forward\)"),
+        ("return x.flatten(1)", r"it returns shape \[1, 256\] for \[1, 16, 4, 4\] \(other.py, line 9, in forward\)"),
+    ],
+)
+def test_an_error_names_the_line_of_the_module(line: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        train(lined(line, tmp_path), SHAPE, Task("where"), 0, 2)
+
+
+def test_an_error_of_a_training_names_the_task_and_the_line(tmp_path: Path) -> None:
+    (folder := tmp_path / "double").mkdir()
+    make = lined("if self.training: x[:, :, 9]", tmp_path)
+    sentence = r"the training on where failed: IndexError: index 9 is .* \(other.py, line 10, in forward\)"
+    with pytest.raises(UsageError, match=sentence):
+        trainings(make, SHAPE, {Task("where"): 2}, 1, lambda text: None)
+    double = lined("if self.training: return x.double()", folder)
+    with pytest.raises(
+        UsageError, match=r"it returns torch.float64 for torch.float32 \(other.py, line 9, in forward\)"
+    ):
+        train(double, SHAPE, Task("where"), 0, 2)
+
+
+@pytest.mark.skipif(not FORKS, reason="nothing forks here")
+def test_the_forks_of_trainings_are_not_those_of_the_module() -> None:
+    before = Forks.count
+    trainings(nn.Identity, SHAPE, {Task("where"): 1}, 1, lambda text: None)
+    assert Forks.count == before
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert Forks.count == before + 1
+
+
+@pytest.mark.parametrize(
+    ("hparams", "cells", "full"),
+    [
+        ({"rank": 64}, 64, True),
+        ({"rank": 63}, 64, False),
+        ({"rank": 64}, 256, True),  # D = 64
+        ({"rank": 32}, 256, False),
+        ({"rank": 64, "d": 128}, 256, False),
+        ({"rank": 32, "heads": 2}, 256, True),
+        ({"rank": 16}, 16, True),
+        ({"bases": 64}, 64, True),
+        ({"bases": 8}, 64, False),
+        ({}, 64, False),
+        ({"rank": None}, 64, False),
+    ],
+)
+def test_a_rank_that_leaves_nothing_out_is_told(hparams: dict[str, Any], cells: int, full: bool) -> None:
+    assert bool(full_rank(hparams, 64, cells)) == full
+    # a matrix of this rank can be any matrix of these sides
+    if full and "heads" not in hparams:
+        rank = hparams.get("rank") or hparams["bases"]
+        whole = torch.randn(64, cells, generator=torch.Generator().manual_seed(0))
+        assert int(torch.linalg.matrix_rank(whole)) <= rank
+
+
+def test_a_row_of_full_rank_says_so(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(stored, MeasureTable.model_validate({"recall_tasks": ["global"]}))
+    asked.case.hparams = {"rank": 64}
+    monkeypatch.setattr(training_file, "trainings", lambda *_: {})
+    compute(asked)  # type: ignore[arg-type]  # a part of a measurement
+    assert asked.notes[0] == "recall_full_rank"
+
+
+def test_the_claims_on_rank_are_decided_from_rows() -> None:
+    def rows(step: float) -> Rows:
+        return Rows(
+            [
+                {
+                    "module": "ham_nmf", "status": "ok", "hparams.rank": rank, "hparams.gradient": gradient,
+                    "recall_curve": json.dumps({"segment": found_on(*(base + rank / 8 + each for each in range(5)))}),
+                }
+                for rank in (4, 8, 16, 32, 64) for gradient, base in (("one_step", 40), ("bptt", 40 + step))
+            ]
+        )  # fmt: skip
+
+    assert rank_claims.one_step(rows(30)).verdict is Verdict.SUPPORTED
+    assert rank_claims.one_step(rows(1)).verdict is Verdict.NOT_SUPPORTED
+    assert "all steps: 72 [71, 74], " in rank_claims.ranks(rows(30)).text
