@@ -1,6 +1,5 @@
 """mmsegmentation's networks: their heads, their loss, and the training memory that is published of them."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -21,7 +20,7 @@ from ctxbench.registry import networks
 FILE = "ctxbench.networks.mmsegmentation"
 HEADS = mmsegmentation.__all__
 Shape = tuple[int, int, int, int]
-pytestmark = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make extras")
+pytestmark = pytest.mark.extra("networks")
 
 
 def network(block: str, function: str, shape: Shape, **hparams: int) -> nn.Module:

@@ -25,7 +25,6 @@ from ctxbench.report.run_data import open_run
 
 FILE = Path(__file__).parents[2] / "fixtures" / "small_network.py"
 SMALL = f"{FILE}:small"
-needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make extras")
 
 
 def case(module: str, network: str, shape: tuple[int, int, int, int], **hparams: Any) -> Case:
@@ -90,6 +89,7 @@ def test_a_module_that_does_not_fit_its_slot_is_a_sentence(module: str, network:
         model(torch.randn(1, 3, 8, 8))
 
 
+@pytest.mark.usefixtures("shared_server")
 def test_a_failure_in_a_network_is_a_row(tmp_path: Path) -> None:
     run = ctxbench.run("quick", modules=["dm"], network=f"{FILE}:plain", shape=(1, 3, 8, 8), static=True, out=tmp_path)
     rows = run.frame.set_index("module")
@@ -100,7 +100,7 @@ def test_a_failure_in_a_network_is_a_row(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def static(module_server: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("network") / "run"
     few = {"se": {"reduction": 4}}
     ctxbench.run(
@@ -177,7 +177,7 @@ def test_memory_says_what_of_the_peak_is_the_module_s(command: Callable[..., Don
 
 
 @pytest.mark.slow
-@needs_timm
+@pytest.mark.extra("networks")
 @pytest.mark.parametrize(
     ("name", "shape", "slots", "params"),
     [
@@ -213,7 +213,9 @@ def test_each_network_is_a_file_of_its_name() -> None:
 
 def test_without_timm_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None if name == "timm" else find_spec("json"))
-    with pytest.raises(Unsupported, match=r'needs timm: pip install "ctxbench\[networks\]"$'):
+    with pytest.raises(
+        Unsupported, match=r'needs timm: in the clone, pip install -c constraints.txt "\.\[networks\]"$'
+    ):
         case("sa", "resnet18_os32", (1, 3, 64, 64)).build()
 
 
