@@ -11,7 +11,7 @@ PLUGIN = Plugin(
             "Modules",
             "Check that a module meets the contract of context modules; print one line for each check.",
             run="command:verify",
-            place=4,
+            order=4,
         )
     },
     questions={"contract": "child:verify"},

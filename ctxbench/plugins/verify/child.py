@@ -6,15 +6,17 @@ from typing import Any
 
 from ctxbench import registry
 from ctxbench.plugins.verify.checks import CHECKS, COMPILERS, run_checks
+from ctxbench.plugins.verify.contract import CHANNELS, OTHER_SIZES, SIZE
 from ctxbench.plugins.verify.subject import Subject
 from ctxbench.plugins.verify.wire import CheckDone, CheckStarted
 
 
 def verify(
     reference: str,
-    channels: int,
+    channels: int | None,
     hparams: Mapping[str, Any],
-    size: tuple[int, int],
+    size: tuple[int, int] | None,
+    also: tuple[int, int] | None,
     compilers: bool,
     timeout_s: float,
     done: Sequence[str],
@@ -22,8 +24,9 @@ def verify(
 ) -> None:
     """Run the checks but those that are `done`, and report each result as it is known.
 
-    Without `compilers`, torch.compile and torch.export are left out. A check that takes more than `timeout_s` of
-    processor time ends the process with SIGPROF.
+    Without `channels` it is made for as many as an instance is, or CHANNELS; without a `size`, SIZE or another that it
+    takes, at last `also`, is its usual input. Without `compilers`, torch.compile and torch.export are left out. A check
+    that takes more than `timeout_s` of processor time ends the process with SIGPROF.
     """
 
     def start(started: CheckStarted) -> None:
@@ -36,7 +39,10 @@ def verify(
 
     start(CheckStarted("load", required=True, vital=True))
     entry = registry.get(reference)
-    subject = Subject(entry, entry.load(), channels, entry.check_hparams(hparams, channels), size)
+    channels = channels or entry.made_for or CHANNELS
+    made = entry.check_hparams(hparams, channels)
+    others = () if size else (*OTHER_SIZES, also or SIZE)
+    subject = Subject(entry, entry.load(), channels, made, size or SIZE, others)
     checks = [check for check in CHECKS if check.name not in done and (compilers or check not in COMPILERS)]
     for result in run_checks(
         subject, checks, on_start=lambda check: start(CheckStarted(check.name, check.required, check.vital))

@@ -1,39 +1,43 @@
 """`ctxbench verify`: does a module meet the contract?"""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
+from ctxbench.base import limits
 from ctxbench.base.errors import UsageError
+from ctxbench.base.temporary import temporary_folder
 from ctxbench.base.terminal import say
-from ctxbench.cli.options import (
-    EXIT_FAILED_CASES,
-    EXIT_UNDECIDED,
-    Settings,
-    complete_module,
-)
+from ctxbench.cli.options import EXIT_FAILED_CASES, EXIT_UNDECIDED, OF_MODULE, Given, complete_module
 from ctxbench.cli.printing import render
+from ctxbench.cli.signature import command_of
+from ctxbench.plugins.verify import function, lines
+from ctxbench.plugins.verify.contract import CHANNELS, judged
 
 # The metrics of `--deep`, and what it tries after float32.
 DEEP = ("recall", "stability")
 LOW_DTYPES = ("bfloat16", "float16", "autocast-float16")
 
 
-def verify(
-    module: Annotated[
+@command_of(
+    function.verify,
+    module=Annotated[
         str,
         typer.Argument(
             help="path.py:Class, package.module:Class or a key. Its code is run.", autocompletion=complete_module
         ),
     ],
-    chosen: Settings = None,
-    channels: Annotated[int, typer.Option(min=1, help="Number of channels of the inputs.")] = 64,
-    size: Annotated[tuple[int, int], typer.Option(metavar="H W", help="Height and width of the usual input.")] = (
-        11,
-        9,
+    hparams=OF_MODULE,
+    channels=typer.Option(min=1),
+    size=Annotated[tuple[int, int] | None, typer.Option(metavar="H W")],
+    timeout_s=Given(
+        Annotated[float, typer.Option("--timeout", min=1)], partial(limits.SECONDS.check_option, "--timeout")
     ),
-    timeout: Annotated[float, typer.Option(min=1, help="Stop a check after so many seconds of processor time.")] = 60.0,
+)
+def verify(
+    asked: Mapping[str, Any],
     deep: Annotated[
         bool,
         typer.Option(
@@ -46,42 +50,24 @@ def verify(
     A failed check has a hint. One that is stopped is undecided. Exit codes: 0 the contract is met, 1 it is broken,
     2 nothing to check, 3 not decided.
     """
-    from ctxbench.base import limits
-    from ctxbench.engine.client import ForkServer
-    from ctxbench.model import hparams as settings
     from ctxbench.model.metrics import metrics
-    from ctxbench.plugins.verify import lines
-    from ctxbench.plugins.verify.contract import judged
-    from ctxbench.plugins.verify.verify import verify as check_module
 
     if deep and (gone := [name for name in DEEP if name not in metrics()]):
         raise UsageError(f"--deep needs plugins that are not there: {', '.join(gone)}")
     if deep and (sentence := metrics()["recall"].lacking()):
         raise UsageError(sentence)
-    limits.SECONDS.check_option("--timeout", timeout)
-    with ForkServer(static=False) as server:
-        results = check_module(
-            module,
-            server,
-            channels=channels,
-            hparams=settings.of_one_module(chosen or [], module, settings.class_name(module)),
-            size=size,
-            timeout_s=timeout,
-            on_result=lambda result: render(lines.line(result)),
-        )
-    render(lines.summary(module, results))
+    results = function.verify(**asked, on_result=lambda result: render(lines.line(result))).value
+    render(lines.summary(asked["module"], results))
     if judged(results) == "broken":
         raise typer.Exit(EXIT_FAILED_CASES)
     if deep:
-        _print_deep(module, channels, settings.of_one_module(chosen or [], module, settings.class_name(module)))
+        _print_deep(asked["module"], asked.get("channels") or CHANNELS, asked.get("hparams", {}))
     if judged(results) == "not decided":
         raise typer.Exit(EXIT_UNDECIDED)
 
 
 def _print_deep(module: str, channels: int, hparams: Mapping[str, Any]) -> None:
     """A line on what a small network around the module can learn, with one seed, and one on each dtype."""
-    from tempfile import TemporaryDirectory
-
     import ctxbench
     from ctxbench.model.metrics import metrics
 
@@ -90,7 +76,7 @@ def _print_deep(module: str, channels: int, hparams: Mapping[str, Any]) -> None:
         "stability": {"shape": (1, channels, 32, 32), "dtype": LOW_DTYPES},
     }
     for metric, how in asked.items():
-        with TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             run = ctxbench.run(
                 "recall",
                 modules=[module],

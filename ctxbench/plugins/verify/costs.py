@@ -10,7 +10,7 @@ from ctxbench.metrics.params import count_params
 from ctxbench.plugins.macs.counter import UncountableError, count_macs
 from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.plugins.verify.subject import Subject, failed, is_refusal, not_applicable, passed
-from ctxbench.registry.entry import Hyperparameter
+from ctxbench.registry.hyperparameter import Hyperparameter
 
 
 def closed_forms(subject: Subject) -> CheckResult:
@@ -71,11 +71,8 @@ def _variations(subject: Subject) -> Iterator[dict[str, Any]]:
 
 def _others(parameter: Hyperparameter, value: Any, channels: int) -> list[Any]:
     """Other values of a hyper-parameter that may change what the module costs."""
-    if parameter.annotation.startswith(("Literal", "typing.Literal")):
-        choices = eval(  # noqa: S307  # the annotation comes from a module file that is run anyway
-            parameter.annotation, {"Literal": typing.Literal, "typing": typing}
-        )
-        return [choice for choice in typing.get_args(choices) if choice != value]
+    if typing.get_origin(parameter.type) is typing.Literal:
+        return [choice for choice in typing.get_args(parameter.type) if choice != value]
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):

@@ -1,32 +1,57 @@
 """`ctxbench.verify`."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from ctxbench import api
 from ctxbench.engine.client import ForkServer
-from ctxbench.plugins.verify.contract import CHANNELS, SIZE, CheckResult
+from ctxbench.plugins.verify.contract import TIMEOUT_S, CheckResult
 from ctxbench.plugins.verify.lines import summary
 from ctxbench.plugins.verify.verify import verify as check_contract
 from ctxbench.table.result import Result
 from ctxbench.table.table import Origin, plain_table
 
+if TYPE_CHECKING:
+    from ctxbench.api import Module
+
 
 def verify(
-    module: str,
+    module: "Module",
     *,
-    channels: int = CHANNELS,
-    size: tuple[int, int] = SIZE,
     hparams: Mapping[str, Any] | None = None,
-    timeout_s: float = 60.0,
+    channels: int | None = None,
+    size: tuple[int, int] | None = None,
+    timeout_s: float = TIMEOUT_S,
+    on_result: Callable[[CheckResult], None] = lambda result: None,
 ) -> Result[list[CheckResult]]:
-    """Check that a module (a key, `path.py:Class` or `package.module:Class`) meets the contract of context modules.
+    """Check that a module meets the contract of context modules. Its code is run, in fresh processes.
 
-    It is made for so many `channels`, and its usual input has height and width `size`. A check that takes more than
-    `timeout_s` seconds of processor time is not decided. UsageError if there is nothing to check.
+    Args:
+        module: A name (a key, `path.py:Class`, `package.module:Class`), a class, a function of the number of channels,
+            or an instance.
+        hparams: Hyper-parameters by name, such as `{"steps": 3}`.
+        channels: Number of channels of the inputs; default: 64, or those of an instance.
+        size: Height and width of the usual input; default: 11 9, or what it takes.
+        timeout_s: Stop a check after so many seconds of processor time.
+        on_result: Gets each result as soon as it is known.
+
+    Returns:
+        The result of each check: its name, outcome, fact and hint.
+
+    Raises:
+        UsageError: If there is nothing to check, such as a name that is unknown.
+
+    Example:
+        >>> found = ctxbench.verify("se", channels=16)
+        >>> [each.name for each in found.value if each.outcome == "failed" and each.required]
+        []
     """
+    (name,) = api.module_names([module]) or [""]
     with ForkServer(static=False) as server:
-        results = check_contract(module, server, channels=channels, size=size, hparams=hparams, timeout_s=timeout_s)
+        results = check_contract(
+            name, server, channels=channels, size=size, hparams=hparams, timeout_s=timeout_s, on_result=on_result
+        )
     rows = [[each.name, each.outcome, "yes" if each.required else "no", each.fact, each.hint] for each in results]
     words: dict[str, Origin] = {"fact": "text", "hint": "text"}
     headings: dict[str, Origin] = {"check": "label", "outcome": "label", "required": "label", **words}
-    return Result(results, (plain_table(headings, rows), summary(module, results).plain))
+    return Result(results, (plain_table(headings, rows), summary(name.rpartition(":")[2], results).plain))

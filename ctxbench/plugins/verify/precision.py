@@ -65,6 +65,8 @@ def channels_last(subject: Subject) -> CheckResult:
             )
     moved = difference(y, other)
     if moved > ORDER_OF_SUMS * subject.agrees:
+        if difference(y, forward(module, x, seed=2)) > subject.agrees:
+            return not_applicable("it draws random numbers, which another layout has in another order")
         return failed(
             f"the output differs by {moved:.2g} of its maximum",
             "an operation depends on the order of the elements in memory: look for as_strided or view",

@@ -5,16 +5,19 @@ its gradient covers only a part of the computation. The receptive field of the g
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from ctxbench.meta.influence import TRIALS, changed_by, forward, seen_by_gradient, with_change
 from ctxbench.plugins.verify.contract import CheckResult
-from ctxbench.plugins.verify.subject import Subject, failed, is_refusal, not_applicable, passed
+from ctxbench.plugins.verify.subject import Subject, at_its_size, failed, not_applicable, passed
 
 # Larger than a usual large kernel (31), so that such a window does not count as global.
 REACH_SIZE = (33, 31)
+# For a block of windows, or of square maps, several windows.
+OTHER_REACH_SIZES = ((32, 48), (28, 42), (32, 32), (28, 28))
 # Effects of far positions whose relative difference is below this count as the same.
 UNIFORM = 1e-6
 UNMIXED = (
@@ -23,8 +26,8 @@ UNMIXED = (
 )
 
 
-def reaches_everywhere(subject: Subject) -> CheckResult:
-    """A change at one corner reaches the opposite corner; a local module reaches as many positions as it declares."""
+def reaches(subject: Subject) -> CheckResult:
+    """A change at one corner reaches the opposite corner, or how far one goes; as far as declared, if it is."""
     corner, centre, gradient = (torch.tensor(False) for _ in range(3))
     for module, x in _trials(subject):
         near, middle = (0, 0), (x.shape[2] // 2, x.shape[3] // 2)
@@ -38,41 +41,46 @@ def reaches_everywhere(subject: Subject) -> CheckResult:
     if declared != centre.numel():
         fact = f"a change at the centre reaches {_share(centre)}"
         if centre.sum() == declared:
-            return passed(f"as declared, local: {fact}, {_window(centre)}; {by_gradient}")
+            return _local(f"as declared, local: {fact}, {_window(centre)}; {by_gradient}", centre)
         return failed(f"{fact}; {by_gradient}", f"{declared} are declared: correct reach= in @register")
     if corner[-1, -1]:
-        cut = ", because a part of the computation has no gradient" if gradient.sum() < corner.sum() else ""
+        cut = (
+            ", since a part of it has no gradient, or a stride leaves some out" if gradient.sum() < corner.sum() else ""
+        )
         return passed(f"a change at one corner reaches {_share(corner)}, the opposite corner too; {by_gradient}{cut}")
     if centre.sum() <= 1:
-        return failed(
-            f"a change at a position reaches no other position; {by_gradient}",
-            "every operation works on single positions: add one that combines them (attention, pooling, factorisation)",
-        )
-    return failed(
-        f"local: a change at the centre reaches {_share(centre)}, {_window(centre)}; a change at one corner does not "
+        return _local(f"local: a change at a position reaches no other position; {by_gradient}", centre)
+    return _local(
+        f"local: a change at the centre reaches {_share(centre)}, {_window(centre)}, and one at a corner does not "
         f"reach the opposite corner; {by_gradient}",
-        "a context module needs a path from every position to every other (attention, global pooling, factorisation); "
-        "one that is meant to be local declares reach= in @register",
+        centre,
     )
+
+
+def _local(fact: str, seen: Tensor) -> CheckResult:
+    """The result for a block that reaches these positions alone."""
+    height, width = _box(seen) if seen.any() else (1, 1)
+    return replace(passed(fact), mark=f"local: {height} x {width}")
 
 
 def tells_positions_apart(subject: Subject) -> CheckResult:
     """The same change at several far positions: does the output depend on where it happened, as declared?"""
     declared = subject.entry.mixes_positions(subject.hparams)
-    largest = 0.0
+    largest: float | None = None
     for module, x in _trials(subject):
         height, width = x.shape[2:]
-        places = [(row, column) for row in range(0, height // 2, 6) for column in range(0, width // 2, 6)]
+        step = max(1, min(6, height // 4, width // 4))
+        places = [(row, column) for row in range(0, height // 2, step) for column in range(0, width // 2, step)]
         effects = _far_effects(module, x, places)
         size = float(effects.abs().max())
         if size <= subject.agrees:
             continue
         spread = float((effects - effects[0]).abs().max()) / size
-        largest = max(largest, spread)
+        largest = max(largest or 0.0, spread)
         if spread > UNIFORM:
             fact = f"the same change at {len(places)} far positions has different effects (up to {spread:.0%} apart)"
             return passed(fact) if declared else failed(fact, "correct position_mixing= in @register")
-    if largest == 0.0:
+    if largest is None:
         fact = "no far position has an effect on the output"
         return not_applicable(fact) if declared else passed(f"as declared, {fact}")
     fact = (
@@ -83,16 +91,9 @@ def tells_positions_apart(subject: Subject) -> CheckResult:
 
 
 def _trials(subject: Subject) -> Iterator[tuple[nn.Module, Tensor]]:
-    size = REACH_SIZE
+    size = at_its_size(replace(subject, size=REACH_SIZE, other_sizes=(*OTHER_REACH_SIZES, subject.size))).size
     for seed, scale in TRIALS:
         module = subject.randomised(seed)
-        try:
-            with torch.no_grad():
-                forward(module, subject.image(size, batch=1))
-        except ValueError as error:
-            if not is_refusal(error):
-                raise
-            size = subject.size  # the module takes one size only
         yield module, scale * subject.image(size, batch=1, seed=seed)
 
 
@@ -114,7 +115,12 @@ def _share(seen: Tensor) -> str:
 
 def _window(seen: Tensor) -> str:
     """The smallest box around the true positions: `a 7x7 window in a 33x31 input`."""
-    rows, columns = seen.any(dim=1).nonzero(), seen.any(dim=0).nonzero()
-    height, width = int(rows[-1] - rows[0]) + 1, int(columns[-1] - columns[0]) + 1
+    height, width = _box(seen)
     full = height * width == int(seen.sum())
     return f"{'a' if full else 'within a'} {height}x{width} window in a {seen.shape[0]}x{seen.shape[1]} input"
+
+
+def _box(seen: Tensor) -> tuple[int, int]:
+    """Height and width of the smallest box around the true positions."""
+    rows, columns = seen.any(dim=1).nonzero(), seen.any(dim=0).nonzero()
+    return int(rows[-1] - rows[0]) + 1, int(columns[-1] - columns[0]) + 1

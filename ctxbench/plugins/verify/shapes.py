@@ -1,14 +1,20 @@
 """Checks of the constructor and of the output: shape, dtype, device, input sizes."""
 
 import inspect
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from ctxbench.meta.influence import forward
+from ctxbench.meta.outputs import tensors_of
 from ctxbench.model.dtype_names import dtypes, name_of
 from ctxbench.model.failures import describe_failure
-from ctxbench.plugins.verify.contract import CheckResult
-from ctxbench.plugins.verify.subject import Subject, failed, is_refusal, listed, not_applicable, passed
+from ctxbench.plugins.verify.advice import NETWORK, OWN, advice
+from ctxbench.plugins.verify.contract import CheckResult, option
+from ctxbench.plugins.verify.subject import OVERWRITES, Subject, failed, listed, not_applicable, passed, shown
+from ctxbench.registry.layout import OfMap
+from ctxbench.registry.maker import Maker
 
 # Odd, wide, tall, square, one row; each with at least 64 positions.
 SIZES = ((9, 13), (13, 9), (8, 8), (1, 65), (65, 1))
@@ -16,65 +22,73 @@ SIZES = ((9, 13), (13, 9), (8, 8), (1, 65), (65, 1))
 
 def constructs(subject: Subject) -> CheckResult:
     """`cls(channels)` works: every hyper-parameter has a name and a default."""
-    extra = _hyperparameters(subject)
-    bare = [p.name for p in extra if p.default is p.empty and p.name not in subject.hparams]
+    known = subject.entry.hyperparameters
+    bare = [each.name for each in known if each.required and each.name not in subject.hparams]
     if bare:
         return failed(
             f"the constructor needs more than channels: {listed(bare)}",
-            f"give a default, such as `{bare[0]}: int = 8`, or a value with --set {bare[0]}=8",
+            f"give a default, such as `{bare[0]}: int = 8`, or a value: "
+            + option(f"--set {bare[0]}=8", f"hparams={{'{bare[0]}': 8}}"),
         )
     try:
         subject.build()
     except Exception as error:  # whatever a module raises is a result
-        if not extra:
+        if not known:
             raise
-        names = listed([p.name for p in extra])
-        return failed(describe_failure(error).message, f"fix it, or give a hyper-parameter with --set: {names}")
+        names, first = listed([each.name for each in known]), known[0].name
+        value = option(f"--set {first}=VALUE", f"hparams={{'{first}': VALUE}}")
+        return failed(describe_failure(error).message, f"fix it, or give {names} another value: {value}")
     chosen = ", ".join(f"{name}={value!r}" for name, value in subject.hparams.items())
-    call = f"{subject.cls.__name__}({', '.join(filter(None, [str(subject.channels), chosen]))})"
-    starred = [p.name for p in _parameters(subject) if p not in extra]
+    call = f"{subject.entry.key}({', '.join(filter(None, [str(subject.channels), chosen]))})"
+    starred = _starred(subject.make)
     return passed(f"{call}; what goes through {listed(starred)} cannot be set" if starred else call)
 
 
 def typed(subject: Subject) -> CheckResult:
     """Each hyper-parameter has a type, against which `--set` and suites are checked."""
-    extra = _hyperparameters(subject)
-    if not extra:
+    known = subject.entry.hyperparameters
+    if not known:
         return not_applicable("no hyper-parameters")
-    untyped = [p for p in extra if p.annotation is p.empty]
+    untyped = [each for each in known if each.annotation == "typing.Any"]
     if untyped:
         name, default = untyped[0].name, untyped[0].default
-        unknown = default in (None, inspect.Parameter.empty)
-        kind = "int | None" if unknown else type(default).__name__
+        kind = "int | None" if default is None else type(default).__name__
         return failed(
-            f"no type for {listed([p.name for p in untyped])}",
-            f"write `{name}: {kind} = {None if unknown else default!r}`, so that a wrong --set {name}=... is caught",
+            f"no type for {listed([each.name for each in untyped])}",
+            f"write `{name}: {kind} = {default!r}`, so that a wrong value of {name} is refused",
         )
-    return passed(", ".join(p.name for p in extra))
+    return passed(", ".join(each.name for each in known))
 
 
-def _parameters(subject: Subject) -> list[inspect.Parameter]:
-    return list(inspect.signature(subject.cls).parameters.values())[1:]
-
-
-def _hyperparameters(subject: Subject) -> list[inspect.Parameter]:
-    """Hyper-parameters that have a name."""
-    return [p for p in _parameters(subject) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+def _starred(make: Callable[..., object]) -> list[str]:
+    """The arguments of a constructor that take any name."""
+    function = make.function if isinstance(make, Maker) else make
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [each.name for each in inspect.signature(function).parameters.values() if each.kind in several]
 
 
 def shape(subject: Subject) -> CheckResult:
     """[B, C, H, W] becomes [B, C', H, W] of the same dtype, finite."""
     x = subject.image(dtype=torch.float32)
     module = subject.build().eval()
+    if isinstance(module, OfMap):  # which copies other maps, so that a change in place would not be seen
+        x = x.contiguous(memory_format=torch.channels_last)
+    kept = x.clone()
     try:
         y = forward(module, x)
-    except ValueError as error:
-        if not is_refusal(error):
-            raise
-        tokens = "the module seems to take tokens [B, N, C]: wrap it in one that maps [B, C, H, W] to the same"
-        size = "check with a size that the module accepts: --size HEIGHT WIDTH"
-        return failed(f"refused {_size(subject.size)}: {error}", tokens if "unpack" in str(error) else size)
-    return _wrong_output(subject, x, y) or passed(f"{list(x.shape)} to {list(y.shape)}, {name_of(y.dtype)} kept")
+    except Exception as error:  # whatever the module raises is what the check reports
+        hint = advice(error, subject)
+        if hint == OWN:
+            hint = f"fix it, or check at a size that it takes: {option('verify --size 8 8', 'size=(8, 8)')}"
+        return failed(f"{shown(subject.size)}: {describe_failure(error).message}", hint)
+    refused = f"; {subject.refused}" if subject.refused else ""
+    takes = f"; it takes {module.takes}, of which ctxbench makes a map" if isinstance(module, OfMap) else ""
+    if not torch.equal(x, kept):
+        return failed(*OVERWRITES)
+    sizes = f"{list(x.shape)} to {list(y.shape)}, {name_of(y.dtype)} kept" if isinstance(y, torch.Tensor) else ""
+    of_weights = bool(refused) and subject.size not in subject.other_sizes
+    mark = f"takes {shown(subject.size)}" if of_weights else ""
+    return _wrong_output(subject, x, y) or replace(passed(f"{sizes}{takes}{refused}"), mark=mark)
 
 
 def device(subject: Subject) -> CheckResult:
@@ -101,18 +115,16 @@ def device(subject: Subject) -> CheckResult:
 
 
 def sizes(subject: Subject) -> CheckResult:
-    """Odd, wide, tall, square and one-row inputs."""
-    return _at_sizes(subject, SIZES, "take the size from x.shape: height first, then width")
+    """Odd, wide, tall, square and one-row inputs: which of them it takes."""
+    return _at_sizes(subject, SIZES)
 
 
 def one_position(subject: Subject) -> CheckResult:
     """A 1x1 input, as in a network with a small input image."""
-    return _at_sizes(
-        subject, ((1, 1),), "with one position there is nothing to mix, but the module should still return an output"
-    )
+    return _at_sizes(subject, ((1, 1),))
 
 
-def _at_sizes(subject: Subject, wanted: tuple[tuple[int, int], ...], hint: str) -> CheckResult:
+def _at_sizes(subject: Subject, wanted: tuple[tuple[int, int], ...]) -> CheckResult:
     module = subject.build().eval()
     refused: dict[str, str] = {}
     taken = []
@@ -120,33 +132,35 @@ def _at_sizes(subject: Subject, wanted: tuple[tuple[int, int], ...], hint: str) 
         x = subject.image(size, dtype=torch.float32)
         try:
             y = forward(module, x)
-        except Exception as error:  # whatever the module raises is what the check reports
-            if not is_refusal(error):
-                return failed(f"{_size(size)}: {describe_failure(error).message}", hint)
-            refused[_size(size)] = str(error)
+        except Exception as error:  # a block may refuse a size; which ones is a fact
+            refused[shown(size)] = describe_failure(error).message
             continue
         if wrong := _wrong_output(subject, x, y):
-            return failed(f"{_size(size)}: {wrong.fact}", wrong.hint)
-        taken.append(_size(size))
+            return failed(f"{shown(size)}: {wrong.fact}", wrong.hint)
+        taken.append(shown(size))
     if refused:
-        size_text, reason = next(iter(refused.items()))
-        also = f"; it accepts {listed(taken)}" if taken else ""
-        return not_applicable(f"the module itself refuses {size_text}: {reason}{also}")
+        takes = dict.fromkeys([*taken, shown(subject.size)])
+        return not_applicable(
+            f"it refuses {', '.join(refused)}: {next(iter(refused.values()))}; it takes {', '.join(takes)}"
+        )
     return passed(f"{', '.join(taken)}: size kept, finite")
 
 
 def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> CheckResult | None:
     if not isinstance(y, torch.Tensor):
-        return failed(f"forward returns {type(y).__name__}", "return one tensor [B, C', H, W]")
+        network = f"; {NETWORK}" * bool(tensors_of(y))
+        return failed(f"forward returns {type(y).__name__}", f"return one tensor [B, C', H, W]{network}")
     batch, channels, height, width = x.shape
     out_channels = subject.entry.closed_form("out_channels", (batch, channels, height, width), subject.hparams)
     if y.shape != (batch, out_channels, height, width):
         declared = (
             "" if out_channels == channels else f" and out_channels is declared as {subject.entry.out_channels!r}"
         )
-        hint = "a context module keeps B, H and W"
-        if y.dim() == 4 and y.shape[1] != out_channels:
-            hint = 'declare the output width: @register(..., out_channels="2*C")'
+        hint = "return B, H and W as they came: enlarge the output again at the end of forward"
+        if y.dim() != 4:
+            hint = f"return [B, C', H, W]; {NETWORK}"
+        elif y.shape[1] != out_channels:
+            hint = f'declare the output width: @register(..., out_channels="2*C"); {NETWORK}'
         elif list(y.shape[2:]) == [width, height]:
             hint = "height and width are swapped: the last view should be x.shape, which is [B, C, H, W]"
         return failed(f"{list(x.shape)} gives {list(y.shape)}{declared}", hint)
@@ -158,10 +172,6 @@ def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> CheckResult |
             "look for a division by zero, a logarithm of zero, a maximum over nothing",
         )
     return None
-
-
-def _size(size: tuple[int, int]) -> str:
-    return f"{size[0]}x{size[1]}"
 
 
 def _first_line(error: Exception) -> str:

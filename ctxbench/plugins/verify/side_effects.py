@@ -11,9 +11,10 @@ from io import StringIO
 import numpy as np
 import torch
 
+from ctxbench.base.forks import Forks
 from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.plugins.verify.subject import Subject, failed, listed, passed, step_input
-from ctxbench.worker.global_settings import Forks, changed, settings
+from ctxbench.worker.global_settings import changed, settings
 from ctxbench.worker.replaced import replaced
 
 
@@ -112,7 +113,7 @@ def _generators_after(subject: Subject, seed: int) -> dict[str, bytes]:
     random.seed(seed)
     np.random.seed(seed)
     try:
-        module = subject.cls(subject.channels, **subject.hparams).eval()
+        module = subject.make(subject.channels, **subject.hparams).eval()
         with torch.no_grad():
             module(subject.image(dtype=torch.float32))
         return {

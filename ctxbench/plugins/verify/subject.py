@@ -1,9 +1,11 @@
 """The module under test: how it is built, which inputs it gets, and how a check makes its result."""
 
+import math
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.meta.influence import AGREES, forward, with_noise
+from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.registry.entry import Entry
 
 # torch on operands of two dtypes.
 _MIXED = re.compile(r"(Float|Double|dtype|scalar type)")
+
+# A smaller last side of a weight is that of a kernel.
+LEAST_SIDE = 4
+# Fact and hint.
+OVERWRITES = ("forward changes its input in place", "write x = x + 1 instead of x += 1, or begin with x = x.clone()")
 
 
 def passed(fact: str) -> CheckResult:
@@ -32,16 +40,19 @@ def not_applicable(fact: str) -> CheckResult:
 
 @dataclass(frozen=True)
 class Subject:
-    """A module class with the channels and hyper-parameters to check it at; `size` is the usual height and width.
+    """A maker of modules, with the channels and hyper-parameters to check it at; `size` is the usual height and width.
 
-    `dtype` is what the checks compute in: float32 for a module that cannot run in float64.
+    Of the `other_sizes` the first that it takes stands in for a `size` that it refuses; `refused` says why. `dtype` is
+    what the checks compute in: float32 for a module that cannot run in float64.
     """
 
     entry: Entry
-    cls: type[nn.Module]
+    make: Callable[..., nn.Module]
     channels: int
     hparams: Mapping[str, Any]
     size: tuple[int, int]
+    other_sizes: tuple[tuple[int, int], ...] = ()
+    refused: str = ""
     dtype: torch.dtype = torch.float64
 
     @property
@@ -51,7 +62,7 @@ class Subject:
     def build(self, seed: int = 0, **changed: Any) -> nn.Module:
         """A new module with its parameters drawn from `seed`."""
         torch.manual_seed(seed)
-        return self.cls(self.channels, **{**self.hparams, **changed})
+        return self.make(self.channels, **{**self.hparams, **changed})
 
     def randomised(self, seed: int = 0) -> nn.Module:
         """In eval, with noise on all parameters, so that a factor that starts at 0 hides nothing."""
@@ -72,6 +83,53 @@ def step_input(subject: Subject, module: nn.Module) -> Tensor:
     """An input in float32 for a training step; it asks for a gradient itself where no weight does."""
     has_weights = any(parameter.requires_grad for parameter in module.parameters())
     return subject.image(dtype=torch.float32).requires_grad_(not has_weights)
+
+
+def at_its_size(subject: Subject) -> Subject:
+    """The subject at the first of its sizes that it takes, or at one of its weights; as it is where it takes none."""
+    refused: dict[tuple[int, int], str] = {}
+    for size in chain((subject.size,), subject.other_sizes, _sizes_of_weights(subject)):
+        if size in refused:
+            continue
+        found, why = _output_size(subject, size)
+        if why:
+            refused[size] = why
+        elif not refused or found == size:
+            only = "square maps only; " if refused and _takes_other_squares(subject, size) else ""
+            first = next((f"{only}refuses {shown(each)}: {why}" for each, why in refused.items()), "")
+            return replace(subject, size=size, refused=first)
+    return subject
+
+
+def _output_size(subject: Subject, size: tuple[int, int]) -> tuple[tuple[int, ...], str]:
+    """The height and width of the output for an input of this size, and what the module raises instead."""
+    try:
+        with torch.no_grad():
+            y = forward(subject.build().eval(), subject.image(size, dtype=torch.float32))
+    except Exception as error:  # what it raises is told at its usual size
+        return (), describe_failure(error).message
+    return tuple(getattr(y, "shape", ()))[2:], ""
+
+
+def _takes_other_squares(subject: Subject, size: tuple[int, int]) -> bool:
+    """Return whether a size is a square, and another one is taken, too."""
+    others = [each for each in subject.other_sizes if each[0] == each[1] != size[0]]
+    return size[0] == size[1] and any(_output_size(subject, each) == (each, "") for each in others)
+
+
+def _sizes_of_weights(subject: Subject) -> Iterator[tuple[int, int]]:
+    """The heights and widths of position codes [1, C, H, W] and [1, N, C]; none where the size is asked for."""
+    module = subject.build() if subject.other_sizes else nn.Module()
+    for each in (*module.parameters(), *module.buffers()):
+        side = math.isqrt(each.shape[-2]) if each.dim() > 1 else 0
+        height, width = each.shape[2:] if each.dim() == 4 else (side, side)
+        if min(height, width) >= LEAST_SIDE and (each.dim() == 4 or side**2 == each.shape[-2]):
+            yield height, width
+
+
+def shown(size: tuple[int, int]) -> str:
+    """`11x9`: height and width."""
+    return f"{size[0]}x{size[1]}"
 
 
 def in_its_dtype(subject: Subject) -> Subject:

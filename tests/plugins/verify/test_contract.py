@@ -7,12 +7,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from fakes import EngineClock
+from field_cases import FEW
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,6 +27,7 @@ from ctxbench.engine.exit import Exit
 from ctxbench.executions import execution
 from ctxbench.plugin import plugins
 from ctxbench.plugins.verify import contract, lines
+from ctxbench.plugins.verify.advice import NETWORK
 from ctxbench.plugins.verify.checks import CHECKS, COMPILERS, Check, run_checks
 from ctxbench.plugins.verify.contract import CheckResult, judged
 from ctxbench.plugins.verify.subject import Subject, difference
@@ -58,11 +61,11 @@ def test_every_module_of_the_registry_meets_the_contract(key: str) -> None:
     entry = registry.get(key)
     # The closed forms are those of `test_macs.py`.
     checks = [check for check in CORE if check.name != "closed forms"]
-    results = list(run_checks(Subject(entry, entry.load(), 32, {}, contract.SIZE), checks))
+    results = list(run_checks(Subject(entry, entry.load(), 32, FEW.get(key, {}), contract.SIZE), checks))
     assert [result for result in results if result.outcome == "failed"] == []
     assert [result.name for result in results] == [c.name for c in checks]
     passed = {result.name for result in results if result.outcome == "passed"}
-    assert {"global", "position mixing", "gradients", "batch items"} <= passed
+    assert {"reach", "position mixing", "gradients", "batch items"} <= passed
 
 
 class Base(nn.Module):
@@ -394,7 +397,9 @@ class Tokens(Base):
 
 
 def test_a_module_of_tokens_is_told_to_be_wrapped() -> None:
-    assert "tokens [B, N, C]: wrap it" in check("shape and dtype", Tokens).hint
+    hint = check("shape and dtype", Tokens).hint
+    assert hint.startswith("it does not take a map alone: `ctxbench new --around ")
+    assert ":Tokens` prints a module to put around it" in hint
 
 
 def test_a_constructor_may_accept_any_argument() -> None:
@@ -413,7 +418,7 @@ def test_a_constructor_may_accept_any_argument() -> None:
         ("shape and dtype", Widened, "float32 in, float64 out"),
         ("shape and dtype", Divides, "NaN or infinity"),
         ("device", OnTheCpu, "device"),
-        ("odd and non-square", SquareOnly, "9x13: RuntimeError: shape"),
+        ("odd and non-square", SquareOnly, "1x65: [2, 8, 1, 65] gives [2, 520, 1, 1]"),
         ("1x1", NoSinglePosition, "1x1: the output holds NaN or infinity"),
         ("batch items", MixesTheBatch, "item 0 of the batch changes by"),
         ("gradients", Unused, "no gradient reaches spare.weight, spare.bias"),
@@ -429,9 +434,7 @@ def test_a_constructor_may_accept_any_argument() -> None:
         ("other dtypes", NoHalf, "bfloat16 in, float32 out"),
         ("other dtypes", Overflows, "float16 holds NaN or infinity"),
         ("channels_last", ReadsMemoryOrder, "the output differs by"),
-        ("global", Local, "reaches 49 of 1023 positions (5%), a 7x7 window in a 33x31 input"),
-        ("global", Pointwise, "reaches no other position"),
-        ("global", SaysLocal, "a change at the centre reaches 1023 of 1023 positions (100%)"),
+        ("reach", SaysLocal, "a change at the centre reaches 1023 of 1023 positions (100%)"),
         ("position mixing", Squeeze, "global, but without position mixing"),
         ("position mixing", SaysUnmixed, "far positions has different effects"),
         ("closed forms", WrongParams, "params at [2, 8, 11, 9]: counted 144, the closed form gives 136"),
@@ -456,6 +459,174 @@ def test_each_broken_rule_is_told(name: str, cls: type[nn.Module], fact: str, mo
     assert found.outcome == "failed"
     assert fact in found.fact
     assert found.hint
+
+
+@pytest.mark.parametrize(
+    ("cls", "mark", "fact"),
+    [
+        (Local, "local: 7 x 7", "local: a change at the centre reaches 49 of 1023 positions (5%), a 7x7 window in a"),
+        (Pointwise, "local: 1 x 1", "local: a change at a position reaches no other position"),
+        (Base, "", "a change at one corner reaches 1023 of 1023 positions (100%), the opposite corner too"),
+    ],
+)
+def test_how_far_a_block_reaches_is_a_fact(cls: type[nn.Module], mark: str, fact: str) -> None:
+    found = check("reach", cls)
+    assert (found.outcome, found.mark, found.fact[: len(fact)]) == ("passed", mark, fact)
+
+
+class NoSuper(Base):
+    def __init__(self, channels: int) -> None:
+        self.weight = nn.Conv2d(channels, channels, 1)
+
+
+class NoChannels(Base):
+    def __init__(self) -> None:
+        super().__init__(8)
+
+
+class Of24Channels(Base):
+    def __init__(self, channels: int) -> None:
+        super().__init__(24)
+
+
+class OnCuda(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+
+class Guided(Base):
+    def forward(self, x: Tensor, guide: Tensor) -> Tensor:  # type: ignore[override]  # one more argument
+        return super().forward(x) + guide
+
+
+class Halves(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[:, :, ::2, ::2]
+
+
+class Several(Base):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:  # type: ignore[override]  # as strangers do
+        return {"out": super().forward(x)}
+
+
+class Scores(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).mean((2, 3))
+
+
+class Nothing(Base):
+    def forward(self, x: Tensor) -> None:  # type: ignore[override]  # as strangers do
+        super().forward(x)
+
+
+class Net(nn.Module):
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, classes, 3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y
+
+
+@pytest.mark.parametrize(
+    ("name", "cls", "hint"),
+    [
+        ("constructs", NoSuper, "call super().__init__() first in the constructor"),
+        ("constructs", NoChannels, "give the constructor an argument `channels`, before all others"),
+        (
+            "shape and dtype",
+            Of24Channels,
+            "it is made for 24 channels: verify --channels 24 (Python: channels=24), compare --shape 1,24,64,64",
+        ),
+        (
+            "shape and dtype",
+            OnCuda,
+            "do not call .cuda(): make tensors with device=x.device, or register them as buffers",
+        ),
+        ("shape and dtype", Guided, "it does not take a map alone: `ctxbench new --around "),
+        ("shape and dtype", Halves, "return B, H and W as they came: enlarge the output again at the end of forward"),
+        ("shape and dtype", Overwrites, "write x = x + 1 instead of x += 1, or begin with x = x.clone()"),
+        ("shape and dtype", Several, f"return one tensor [B, C', H, W]; {NETWORK}. The later checks did not run."),
+        ("shape and dtype", Scores, f"return [B, C', H, W]; {NETWORK}"),
+        ("shape and dtype", Nothing, "return one tensor [B, C', H, W]. The later checks did not run."),
+        ("shape and dtype", Net, f"it takes no number of channels; {NETWORK}"),
+    ],
+)
+def test_a_hint_says_what_to_type(name: str, cls: type[nn.Module], hint: str) -> None:
+    found = check(name, cls)
+    assert found.misleads
+    assert found.hint.startswith(hint)
+
+
+def test_random_numbers_in_eval_are_told() -> None:
+    class Drops(Base):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.dropout(super().forward(x), 0.5)
+
+    found = check("repeatable", Drops)
+    assert (found.outcome, found.mark) == ("passed", "random")
+    assert "dropout needs self.training" in found.fact
+    assert check("channels_last", Drops).outcome in ("passed", "not applicable")
+    assert check("repeatable", Base).mark == ""
+
+
+class Windows(Base):
+    """Attends in windows of 8 x 8, and takes no other maps."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        parts = x.view(batch, channels, height // 8, 8, width // 8, 8).permute(0, 2, 4, 1, 3, 5)
+        mixed = super().forward(parts.reshape(-1, channels, 8, 8)).view(parts.shape)
+        return mixed.permute(0, 3, 1, 4, 2, 5).reshape(x.shape)
+
+
+@pytest.mark.parametrize(
+    ("cls", "facts"),
+    [
+        (
+            Windows,
+            [
+                "[2, 8, 16, 24] to [2, 8, 16, 24], float32 kept; refuses 11x9: RuntimeError: shape",
+                "it refuses 9x13, 13x9, 1x65, 65x1: RuntimeError: shape",
+                "local: a change at the centre reaches 64 of 1536 positions (4%), a 8x8 window in a 32x48 input",
+                "no far position has an effect on the output",
+            ],
+        ),
+        (
+            SquareOnly,
+            [
+                "[2, 8, 8, 8] to [2, 8, 8, 8], float32 kept; square maps only; refuses 11x9: RuntimeError: shape",
+                "1x65: [2, 8, 1, 65] gives [2, 520, 1, 1]",
+                "a change at one corner reaches 1024 of 1024 positions (100%), the opposite corner too",
+                "the same change at 9 far positions has different effects",
+            ],
+        ),
+    ],
+)
+def test_a_block_that_refuses_sizes_is_checked_at_those_that_it_takes(cls: type[nn.Module], facts: list[str]) -> None:
+    subject = replace(subject_of(cls), other_sizes=contract.OTHER_SIZES)
+    names = ("shape and dtype", "odd and non-square", "reach", "position mixing")
+    found = list(run_checks(subject, [c for c in CHECKS if c.name in names]))
+    assert [each.fact[: len(fact)] for each, fact in zip(found, facts, strict=True)] == facts
+    assert not any(each.misleads for each in found)
+
+
+@pytest.mark.parametrize(("code", "side"), [((1, 8, 20, 20), 20), ((1, 400, 8), 20), ((1, 8, 8, 8), 8)])
+def test_a_block_with_a_position_code_is_checked_at_the_size_of_that(code: tuple[int, ...], side: int) -> None:
+    class Fixed(Base):
+        def __init__(self, channels: int) -> None:
+            super().__init__(channels)
+            self.code = nn.Parameter(torch.zeros(code))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x + self.code.reshape(1, 8, side, side))
+
+    subject = replace(subject_of(Fixed), other_sizes=contract.OTHER_SIZES)
+    (found,) = run_checks(subject, [c for c in CHECKS if c.name == "shape and dtype"])
+    shape = f"[2, 8, {side}, {side}]"
+    assert found.fact.startswith(f"{shape} to {shape}, float32 kept; refuses 11x9: RuntimeError: The size of tensor")
+    assert found.mark == ("takes 20x20" if side == 20 else "")
 
 
 def test_the_hint_names_the_closed_form_that_is_wrong() -> None:
@@ -489,7 +660,7 @@ class NeedsOneOfTwo(Base):
 def test_a_constructor_that_asks_for_a_hyper_parameter_is_told_how_to_give_it() -> None:
     found = check("constructs", NeedsOneOfTwo)
     assert found.fact.startswith("AssertionError: give a window (test_contract.py, line ")
-    assert found.hint.startswith("fix it, or give a hyper-parameter with --set: window")
+    assert found.hint.startswith("fix it, or give window another value: --set window=VALUE (Python: ")
 
 
 class Volume(Base):
@@ -509,8 +680,8 @@ class Volume(Base):
         ("channels_last", Volume),
         ("reads its input", Constant),
         ("replaces nothing", Base),
-        ("global", Squeeze),
-        ("global", Base),
+        ("reach", Squeeze),
+        ("reach", Base),
         ("position mixing", Base),
         ("closed forms", RightForms),
     ],
@@ -519,7 +690,7 @@ def test_what_holds_passes(name: str, cls: type[nn.Module]) -> None:
     assert check(name, cls).outcome == "passed"
 
 
-@pytest.mark.parametrize(("key", "hparams"), [("se", {}), ("aspp", {}), ("gc", {"pooling": "avg"})])
+@pytest.mark.parametrize(("key", "hparams"), [("se", {}), ("aspp", FEW["aspp"]), ("gc", {"pooling": "avg"})])
 def test_a_declared_lack_of_position_mixing_is_no_note(key: str, hparams: dict[str, Any]) -> None:
     entry = registry.get(key)
     assert not entry.mixes_positions(hparams)
@@ -540,11 +711,11 @@ def test_regions_that_are_enlarged_with_aligned_corners_mix_positions() -> None:
 def test_a_one_step_gradient_is_reported_and_does_not_make_a_module_local() -> None:
     entry = registry.get("ham_nmf")
     (found,) = run_checks(
-        Subject(entry, entry.load(), 8, {"rank": 4}, (11, 9)), [c for c in CHECKS if c.name == "global"]
+        Subject(entry, entry.load(), 8, {"rank": 4}, (11, 9)), [c for c in CHECKS if c.name == "reach"]
     )
     assert found.outcome == "passed"
     assert "reaches 1023 of 1023 positions (100%)" in found.fact
-    assert "the gradient of the centre reaches 1 of 1023 positions (0%), because a part" in found.fact
+    assert "the gradient of the centre reaches 1 of 1023 positions (0%), since a part" in found.fact
 
 
 def test_a_module_may_refuse_a_size_with_a_sentence_of_its_own() -> None:
@@ -552,21 +723,24 @@ def test_a_module_may_refuse_a_size_with_a_sentence_of_its_own() -> None:
     subject = Subject(entry, entry.load(), 8, {"rank": 4}, (11, 9))
     (found,) = run_checks(subject, [c for c in CHECKS if c.name == "1x1"])
     assert found.outcome == "not applicable"
-    assert "the module itself refuses 1x1: rank = 4 is more than the 1 columns" in found.fact
+    assert found.fact.startswith("it refuses 1x1: ValueError: rank = 4 is more than the 1 columns")
+    assert found.fact.endswith("; it takes 11x9")
 
 
 def test_a_module_of_one_size_is_checked_at_that_size() -> None:
     entry = registry.get("focused_linear")
     subject = Subject(entry, entry.load(), 16, {"positions": 42}, (6, 7))
-    wanted = ("shape and dtype", "odd and non-square", "global", "closed forms")
+    wanted = ("shape and dtype", "odd and non-square", "reach", "closed forms")
     results = {result.name: result for result in run_checks(subject, [c for c in CHECKS if c.name in wanted])}
     assert [name for name, result in results.items() if result.broken] == []
-    assert "reaches 42 of 42 positions" in results["global"].fact
+    assert "reaches 42 of 42 positions" in results["reach"].fact
     assert "refuses 9x13" in results["odd and non-square"].fact
 
 
 def test_zero_gradients_behind_a_closed_gate_are_named_and_pass() -> None:
-    found = check("gradients", registry.get("linear").load())
+    linear = registry.get("linear").load()
+    assert isinstance(linear, type)
+    found = check("gradients", linear)
     assert found.outcome == "passed"
     assert "exactly zero at initialisation: query.weight" in found.fact
 
@@ -574,7 +748,7 @@ def test_zero_gradients_behind_a_closed_gate_are_named_and_pass() -> None:
 def test_the_checks_after_a_vital_failure_do_not_run() -> None:
     results = list(run_checks(subject_of(Pair), CORE))
     assert [result.name for result in results] == ["constructs", "typed hyper-parameters", "shape and dtype"]
-    assert "the checks after this one did not run, because they need it" in results[-1].hint
+    assert results[-1].hint.endswith(". The later checks did not run.")
 
 
 def test_the_generators_and_settings_are_left_as_they_were() -> None:
@@ -620,9 +794,9 @@ def test_difference_is_relative_and_infinite_for_nan() -> None:
 def test_the_pytest_helper_passes_a_good_module_and_names_what_is_broken() -> None:
     assert all(not result.broken for result in assert_context_module(Base, channels=8))
     with pytest.raises(AssertionError) as caught:
-        assert_context_module(Local, channels=8)
-    assert str(caught.value).startswith("Local does not meet the contract\nglobal: local: a change at the centre")
-    assert "hint: a context module needs a path" in str(caught.value)
+        assert_context_module(Random, channels=8)
+    assert str(caught.value).startswith("Random does not meet the contract\nbatch items: item 0 of the batch changes")
+    assert "\n    hint: use only torch's default random generator" in str(caught.value)
     with pytest.raises(UsageError, match="unknown hyper-parameter of 'Base' 'rank'"):
         assert_context_module(Base, channels=8, rank=3)
 
@@ -636,6 +810,19 @@ def test_the_template_passes_as_it_is_and_is_never_overwritten(tmp_path: Path) -
     entry = registry.get(reference)
     results = list(run_checks(Subject(entry, entry.load(), 16, {}, contract.SIZE), CORE))
     assert [result.name for result in results if result.outcome != "passed"] == []
+
+
+def test_a_module_around_a_block_of_tokens_works_as_it_is(tmp_path: Path) -> None:
+    code = "import torch\n\n\nclass Block(torch.nn.Linear):\n    def __init__(self, d):\n        super().__init__(d, d)"
+    (tmp_path / "block_of_tokens.py").write_text(code, encoding="utf-8")
+    (tmp_path / "around.py").write_text(template.around(f"{tmp_path / 'block_of_tokens.py'}:Block"), encoding="utf-8")
+    entry = registry.get(f"{tmp_path / 'around.py'}:BlockOfMaps")
+    (found,) = run_checks(Subject(entry, entry.load(), 8, {}, (11, 9)), [c for c in CHECKS if c.name == "reach"])
+    assert found.mark == "local: 1 x 1"
+    (tmp_path / "__init__.py").touch()
+    assert "\nfrom .block_of_tokens import Block\n" in template.around(f"{tmp_path / 'block_of_tokens.py'}:Block")
+    with pytest.raises(UsageError, match=r"--around block\.py is not path\.py:Class"):
+        template.around("block.py")
 
 
 @pytest.mark.parametrize(
@@ -762,7 +949,7 @@ def test_a_check_whose_processor_time_is_used_up_is_not_decided_and_the_others_r
     (stopped,) = [result for result in results if result.outcome == "not decided"]
     assert stopped.name == "1x1"
     assert stopped.fact == "still running after 600 s of processor time"
-    assert stopped.hint == "it was stopped; look for an endless loop, or allow more with verify --timeout"
+    assert stopped.hint.endswith("or allow more: verify --timeout 3000 (Python: timeout_s=3000)")
     assert judged(results) == "not decided"
 
 
@@ -776,7 +963,7 @@ def test_after_two_stopped_checks_or_one_that_the_others_need_no_other_runs(
     results = verify(f"{file}:{name}", server, channels=4, timeout_s=600, compilers=False)
     assert [result.name for result in results if result.outcome == "not decided"] == undecided
     assert results[-1].name == undecided[-1]
-    assert results[-1].hint.endswith("the checks after this one did not run")
+    assert results[-1].hint.endswith(". The later checks did not run.")
     assert not any(result.broken for result in results)
 
 
@@ -854,7 +1041,7 @@ def test_the_hint_on_onnx_is_about_the_error(message: str, hint: str, monkeypatc
 @pytest.mark.processes
 def test_results_arrive_one_by_one_and_hyperparameters_are_passed_on(server: ForkServer, file: Path) -> None:
     seen: list[CheckResult] = []
-    results = verify(f"{file}:Fine", server, channels=4, hparams={"width": 7}, on_result=seen.append)
+    results = verify(f"{file}:Fine", server, channels=4, hparams={"width": 7}, compilers=False, on_result=seen.append)
     assert seen == results
     assert results[0].fact == "Fine(4, width=7)"
     assert "misbehaving" not in sys.modules
@@ -907,5 +1094,5 @@ def test_the_exit_code_of_verify_says_whether_the_contract_is_met(
     command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, outcomes: list[tuple[Any, bool]], code: int
 ) -> None:
     results = [CheckResult("1x1", outcome, "", required=required) for outcome, required in outcomes]
-    monkeypatch.setattr("ctxbench.plugins.verify.verify.verify", lambda *arguments, **options: results)
+    monkeypatch.setattr("ctxbench.plugins.verify.function.check_contract", lambda *arguments, **options: results)
     assert command("verify", "sa").returncode == code

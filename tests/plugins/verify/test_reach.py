@@ -38,7 +38,7 @@ from ctxbench.plugins.verify.subject import Subject
 )
 def test_how_far_a_block_sees_is_as_declared(key: str, hparams: dict[str, Any], channels: int, fact: str) -> None:
     entry = registry.get(key)
-    wanted = [each for each in CHECKS if each.name in ("global", "position mixing")]
+    wanted = [each for each in CHECKS if each.name in ("reach", "position mixing")]
     reach, mixing = run_checks(Subject(entry, entry.load(), channels, hparams, SIZE), wanted)
     assert (reach.outcome, reach.fact[: len(fact)]) == ("passed", fact)
     assert mixing.outcome == ("not applicable" if key == "criss_cross" else "passed")
