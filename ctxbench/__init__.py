@@ -2,18 +2,15 @@
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxbench.base.errors import UsageError
 from ctxbench.registry import register
 
-if TYPE_CHECKING:
-    from ctxbench.api import Run, load, run
-    from ctxbench.report.difference import diff
-
-# What is imported on first use, by the file that has it; plugins bring more (`Plugin.functions`).
+# What is imported on first use, by the file that has it; plugins bring more (`Plugin.functions`). `__init__.pyi` has
+# their types.
 LAZY = {"api": ("Run", "load", "run"), "report.difference": ("diff",)}
-__all__ = ["Run", "UsageError", "diff", "load", "register", "run"]
+__all__ = [*LAZY["api"], *LAZY["report.difference"], "UsageError", "register"]
 
 
 def __getattr__(name: str) -> Any:

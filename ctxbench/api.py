@@ -2,35 +2,35 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import registry
-from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.errors import unknown
 from ctxbench.base.number import Number
-from ctxbench.engine import progress
 from ctxbench.engine.isolated import IsolatedLoader
-from ctxbench.engine.run import run_suite
 from ctxbench.model.case import Case, one_case
-from ctxbench.model.conditions import CONDITIONS
+from ctxbench.model.conditions import CONDITIONS, Counts, Names, Shapes
 from ctxbench.model.read_suite import Overrides
 from ctxbench.model.read_suite import load as load_suite
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.result import Result
 from ctxbench.table.shown import Shown
-from ctxbench.table.table import plain_table
+from ctxbench.table.table import Table, plain_table
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
+    from ctxbench.engine.progress import Quiet
     from ctxbench.model.grid import Suite
 
-    # A name (a key, `path.py:Class`, `package.module:Class`) or a class.
-    Module = str | type[nn.Module]
+    # A name (a key, `path.py:Class`, `package.module:Class`), a class, a function of the number of channels, or an
+    # instance.
+    Module = str | Callable[..., nn.Module]
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,6 +62,13 @@ class Run:
         """`frame` with the columns alone in which a row holds something."""
         frame = self.frame
         return frame[[name for name in frame if any(_holds(value) for value in frame[name])]]
+
+    def __str__(self) -> str:
+        """The run's table as the command prints it, and its folder."""
+        from ctxbench.report.tables.suite import comparison_table
+        from ctxbench.table.terminal import as_text
+
+        return as_text([comparison_table([self.folder]), f"run folder: {self.path}"])
 
     def table(self) -> str:
         """The run's table in Markdown, as `ctxbench report` writes it."""
@@ -98,9 +105,24 @@ def _holds(value: Any) -> bool:
 
 
 def load(path: str | Path) -> Run:
-    """The run in a folder. UsageError if it is none, or was written by a newer ctxbench.
+    """Load a run from its folder.
 
-    Warns with AlteredRun if a table is not the one that the run wrote.
+    Args:
+        path: A run folder.
+
+    Returns:
+        The run; `frame` has a row for each case.
+
+    Raises:
+        UsageError: For a folder that is no run, or was written by a newer ctxbench.
+
+    Warns:
+        AlteredRun: If a table is not the one that the run wrote.
+
+    Example:
+        >>> _ = ctxbench.run("quick", modules=["se"], shape=(1, 16, 4, 4), static=True, out="se")
+        >>> ctxbench.load("se")
+        Run('se': 1 ok)
     """
     folder = RunFolder.open(Path(path))
     folder.warn_if_altered()
@@ -111,52 +133,69 @@ def run(
     suite: str = "table3",
     *,
     modules: "Sequence[Module] | Module | None" = None,
-    shape: Sequence[int] | Sequence[Sequence[int]] | str | None = None,
-    dtype: Sequence[str] | str | None = None,
-    device: Sequence[str] | str | None = None,
-    memory_format: Sequence[str] | str | None = None,
-    execution: Sequence[str] | str | None = None,
-    threads: Sequence[int] | int | None = None,
-    network: Sequence[str] | str | None = None,
+    network: Names | None = None,
+    shape: Shapes | None = None,
+    dtype: Names | None = None,
+    device: Names | None = None,
+    memory_format: Names | None = None,
+    execution: Names | None = None,
+    threads: Counts | None = None,
     metrics: Sequence[str] | None = None,
     hparams: Mapping[str, Mapping[str, Any]] | None = None,
-    measure: Mapping[str, Any] | None = None,
     processes: int | None = None,
+    measure: Mapping[str, Any] | None = None,
     static: bool = False,
     counter: str = "ctxbench",
     out: str | Path | None = None,
-    in_process: bool = False,
+    also_on: Sequence[str] = (),
     force: bool = False,
-    reporter: progress.Quiet | None = None,
+    in_process: bool = False,
+    reporter: "Quiet | None" = None,
 ) -> Run:
-    """Measure a suite (a name, or the path of a TOML file) and return the run.
+    """Measure the cases of a suite, and write a run folder.
 
-    `modules` (names or classes), `shape` (B, C, H, W, or several), `dtype`, `device`, `memory_format`, `execution`,
-    `threads`, `network`, `metrics` and `measure` replace the suite's values; `processes` is short for
-    `measure={"processes": ...}`, and `hparams={"ham_nmf": {"steps": 3}}` sets hyper-parameters. `static` measures
-    params, MACs and predicted memory only: no clock, no real tensor. `counter` is `ctxbench` or `torchprofile`. `out`
-    is the run folder (default `results/<suite>-<time>`). `force` measures cases that are predicted not to fit. Raises
-    UsageError for a wrong argument; what a case does is a row's status.
+    What is None keeps the suite's value. A case that fails is a row with its status, no error here.
+
+    Args:
+        suite: A suite's name, or the path of a TOML file.
+        modules: Names (keys, `path.py:Class`, `package.module:Class`), classes, functions of the number of channels, or
+            instances; one or several.
+        network: Names of networks, or `path.py:function`, into which the modules are put; "" is the module alone.
+        shape: Input shape (B, C, H, W), or several.
+        dtype, device, memory_format, execution, threads: One value of each condition, or several.
+        metrics: Names of metrics instead of the suite's.
+        hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
+        processes: Fresh processes for each case's latency, whatever a suite's budget; fewer than 3 give no interval.
+        measure: Other keys of the suite's `[measure]`, such as `{"sample_s": 0.5}`, in seconds.
+        static: Only params, MACs and predicted memory; no module is timed.
+        counter: What counts the MACs: ctxbench or torchprofile.
+        out: The run folder; default: results/<suite>-<time>.
+        also_on: Devices beside the suite's whose times are predicted, such as `["h100-sxm"]`.
+        force: Also measure cases that are predicted not to fit into memory.
+        in_process: For debugging: measure in this process, not in fresh ones.
+        reporter: Told of the progress.
+
+    Returns:
+        The run; `frame` has a row for each case.
+
+    Raises:
+        UsageError: For a wrong argument.
+
+    Example:
+        >>> found = ctxbench.run("quick", modules=["se"], shape=(1, 16, 4, 4), static=True, out="quick")
+        >>> found.known[["module", "params", "macs"]].values.tolist()
+        [['se', 49, 304]]
     """
-    asked = {
-        "shape": shape,
-        "dtype": dtype,
-        "device": device,
-        "memory_format": memory_format,
-        "execution": execution,
-        "threads": threads,
-        "network": network,
-    }
-    overrides = Overrides(
-        modules=module_names(modules),
-        conditions=conditions_of(asked),
-        metrics=list(metrics) if metrics is not None else None,
-        hparams=hparams or {},
-        measure={**(measure or {}), **({} if processes is None else {"processes": processes})},
-    )
+    from ctxbench.engine.run import run_suite  # numpy, which help needs not
+
     with nullcontext() if in_process else IsolatedLoader():
+        loaded = suite_of(
+            suite, modules=modules, metrics=metrics, hparams=hparams, processes=processes, measure=measure,
+            also_on=also_on, network=network, shape=shape, dtype=dtype, device=device, memory_format=memory_format,
+            execution=execution, threads=threads,
+        )  # fmt: skip
         folder = run_suite(
-            load_suite(suite, overrides),
+            loaded,
             static=static,
             counter=counter,
             out=out,
@@ -183,26 +222,33 @@ def conditions_of(asked: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def module_names(value: "Sequence[Module] | Module | None") -> list[str] | None:
-    """Names of modules; a class is named by its file, or by its package, so that a fresh process finds it."""
+    """Names of modules, by which a fresh process finds them. UsageError for what is no module."""
     if value is None:
         return None
     several = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    for each in several:
-        if not isinstance(each, str | type):
-            raise UsageError(f"modules holds {each!r}; it takes names such as 'sa' or 'path.py:Class', and classes")
-    return [each if isinstance(each, str) else registry.reference_of(each) for each in several]
+    return registry.references_of(several)
 
 
-def suite_of(
-    name: str,
-    modules: "Sequence[Module] | Module | None",
-    hparams: Mapping[str, Mapping[str, Any]] | None,
+def overrides_of(
+    *,
+    modules: "Sequence[Module] | Module | None" = None,
+    metrics: Sequence[str] | None = None,
+    hparams: Mapping[str, Mapping[str, Any]] | None = None,
+    processes: int | None = None,
+    measure: Mapping[str, Any] | None = None,
+    also_on: Sequence[str] = (),
     conditions: Mapping[str, Any],
-) -> "Suite":
-    """The suite that a function is asked for, read without running users' code in this process."""
-    names, values = module_names(modules), conditions_of(conditions)
-    with IsolatedLoader():
-        return load_suite(name, Overrides(modules=names, hparams=hparams or {}, conditions=values))
+) -> Overrides:
+    """Overrides of a suite's values by the arguments of a function; None keeps the suite's."""
+    measured = {**(measure or {}), **({} if processes is None else {"processes": processes})}
+    wanted = None if metrics is None else [*metrics]
+    return Overrides(module_names(modules), conditions_of(conditions), wanted, hparams or {}, measured, also_on)
+
+
+def suite_of(name: str, **arguments: Any) -> "Suite":
+    """The suite that a function is asked for: the arguments of `overrides_of`, and conditions by name."""
+    conditions = {each: arguments.pop(each) for each in CONDITIONS if each in arguments}
+    return load_suite(name, overrides_of(**arguments, conditions=conditions))
 
 
 def _shapes(value: Any) -> list[Any]:
@@ -220,9 +266,16 @@ def case_of(module: "Module", hparams: Mapping[str, Any] | None, **conditions: A
     return one_case((module_names(module) or [""])[0], given, hparams or {})
 
 
-def shown(loader: IsolatedLoader, case: Case, question: str, *arguments: Any) -> Result[Number]:
-    """Output of a child about a case; the number is in its first item."""
-    parts: list[Shown] = loader.ask(case, question, list[Shown], *arguments)
-    told = [plain_table(each.columns, each.rows) if each.columns else each.text for each in parts]
-    assert parts[0].value is not None
-    return Result(parts[0].value, tuple(told))
+def answer(
+    loader: IsolatedLoader, case: Case, question: str, *arguments: Any
+) -> tuple[Number | None, list[Table | str]]:
+    """Output of a child about a case: the number in its first item, and its tables and sentences."""
+    found: list[Shown] = loader.ask(case, question, list[Shown], *arguments)
+    return found[0].value, [plain_table(each.columns, each.rows) if each.columns else each.text for each in found]
+
+
+def number(loader: IsolatedLoader, case: Case, question: str, *arguments: Any) -> Result[Number]:
+    """Result with the number that a child gives about a case."""
+    value, parts = answer(loader, case, question, *arguments)
+    assert value is not None
+    return Result(value, tuple(parts))

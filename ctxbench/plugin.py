@@ -23,12 +23,12 @@ class PluginError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its group and its line in the help, its function as `file:name`, its place in the group, examples."""
+    """A command: its group and its line in the help, its function as `file:name`, its order in the group, examples."""
 
     group: str
     line: str
     run: str
-    place: int
+    order: int
     examples: Sequence[str] = ()
 
 
@@ -36,8 +36,8 @@ class Command:
 class Plugin:
     """All that the core knows of one capability. What is left out, it does not have.
 
-    `file:name` is an object in a file of the plugin's folder, which is imported on first use. Plugins that this one
-    imports are its `needs`.
+    `file:name` is an object in a file of the plugin's folder, which is imported on first use. Its `needs` are the
+    plugins that it imports, and those whose metrics its suites name.
     """
 
     about: str
@@ -63,8 +63,9 @@ class Plugin:
     notes: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
     # Kept: functions of the `RunFolder` of a run that ends, which give keys of its run.json.
     finished: Sequence[str] = ()
-    # Shown. Tables and lines are functions of a `RunData`, with their place: those of a report, those that `run`
-    # prints below its own, and lines that `report` prints. `checks` take the runs of a report before it is written.
+    # Shown. Tables and lines are functions of a `RunData`, with their order: those of a report, those that `run`
+    # prints below its own, and lines that `report` prints. `checks` take the runs of a report before it is written,
+    # `beside` gives `choose` and `compare` columns for the keys of modules, and a sentence on them.
     tables: Mapping[str, int] = field(default_factory=dict)
     printed: Mapping[str, int] = field(default_factory=dict)
     lines: Sequence[str] = ()
@@ -73,6 +74,7 @@ class Plugin:
     titles: Sequence[str] = ()
     headings: Mapping[str, str] = field(default_factory=dict)
     conventions: Sequence[str] = ()
+    beside: Sequence[str] = ()
     checks: Sequence[str] = ()
     # Its name, and that of the package that has the declaration; `plugins` fills them in.
     name: str = ""
@@ -130,7 +132,7 @@ def brought(kind: str) -> Iterator[tuple[Plugin, Any]]:
 
 
 def loaded(kind: str) -> list[Any]:
-    """The objects that plugins bring of a kind whose items are `file:name`, in the order of their places if they have.
+    """The objects that plugins bring of a kind whose items are `file:name`, by their order if they have one.
 
     Of a kind whose items have names, see `brought`.
     """

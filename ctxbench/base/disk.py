@@ -1,11 +1,13 @@
-"""The files that a person names, read and written: whatever is wrong with one is a sentence with its path."""
+"""The one place that reads and writes files: whatever is wrong with one is a sentence with its path."""
 
+import hashlib
 import json
 import os
 import stat
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,17 +15,23 @@ from ctxbench.base.errors import UsageError
 
 # Tables and lists inside one another. What ctxbench writes and documents has fewer than ten.
 DEEPEST = 64
+# No file that is read is larger: a table of three million samples has a fifth of it.
+MOST_BYTES = 2**30
 
 
 class NoFile(UsageError):
     """Nothing is at a path."""
 
 
-def read_bytes(path: Path) -> bytes:
-    """Content of a file. UsageError for what cannot be read, a folder, a pipe or a device; NoFile if there is none."""
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Content of a file. NoFile if there is none; UsageError for what cannot be read, a folder, a pipe or a device,
+    and for more than `most` bytes.
+    """
     try:
         if kind := _irregular(path):
             raise UsageError(f"cannot read {path}: {kind}")
+        if path.stat().st_size > most:
+            raise UsageError(f"cannot read {path}: it has more than {most:,} bytes")
         return path.read_bytes()
     except FileNotFoundError:
         raise NoFile(f"there is no file {path}") from None
@@ -43,6 +51,22 @@ def read_text(path: Path) -> str:
         raise UsageError(f"{path}, line {line}: the text is not UTF-8; save the file as UTF-8") from None
 
 
+def package_text(package: str, file: str) -> str:
+    """The text of a file that an installed package brings."""
+    return files(package).joinpath(*file.split("/")).read_text(encoding="utf-8")
+
+
+def first_line(path: Path) -> str:
+    """The first line of a text file that was written by this process."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return file.readline()
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file; empty if there is no regular file. UsageError if it cannot be read."""
+    return hashlib.sha256(read_bytes(path)).hexdigest() if path.is_file() else ""
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file. UsageError for one that is none, or is nested deeper than DEEPEST."""
     found: dict[str, Any] = _parsed(path, "TOML", tomllib.loads)
@@ -50,8 +74,16 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """The same of a JSON file."""
-    return _parsed(path, "JSON", json.loads)
+    """The same of a JSON file, of which no object has a key twice."""
+    return _parsed(path, "JSON", lambda text: json.loads(text, object_pairs_hook=_object))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return found
 
 
 def _parsed(path: Path, language: str, loads: Callable[[str], Any]) -> Any:
@@ -109,22 +141,62 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: Path, content: str | bytes, mode: Literal["w", "x", "a"] = "w") -> None:
-    """Write a file anew ("w"), only if there is none ("x"), or at its end ("a").
+    """Write a file anew ("w"), only if there is none ("x"), or at its end ("a"): whole or not at all.
 
-    A file that was not there is removed if that fails. UsageError if it cannot be written.
+    UsageError if it cannot be written.
+    """
+    data = content if isinstance(content, bytes) else encoded(content)
+    if mode == "x" and os.path.lexists(path):
+        check_place(path)
+        raise UsageError(f"{path} already exists and was not changed; choose another file name")
+    with writing(path):
+        if mode == "w":
+            replace(path, data)
+        else:
+            append(path, data, mode)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Put a new file in the place of a path, or of what it links to, whatever other processes write there.
+
+    It has the mode of the former one. OSError or UsageError if it cannot be.
     """
     check_place(path)
-    data = content if isinstance(content, bytes) else encoded(content)
-    is_new = not os.path.lexists(path)
-    if mode == "x" and not is_new:
-        raise UsageError(f"{path} already exists and was not changed; choose another file name")
-    with writing(path), path.open(f"{mode}b") as file:
-        try:
-            file.write(data)
+    place = Path(os.path.realpath(path))
+    temporary = place.with_name(f".{place.name[:40]}.{os.getpid()}.part")
+    try:
+        with temporary.open("wb") as file:
+            if place.exists():
+                os.chmod(temporary, stat.S_IMODE(place.stat().st_mode))
+            file.write(content)
             file.flush()
-        except BaseException:
-            if is_new:
-                path.unlink(missing_ok=True)
+            os.fsync(file.fileno())
+        os.replace(temporary, place)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def append(path: Path, content: bytes, mode: Literal["x", "a"] = "a") -> None:
+    """Append all of `content` or, if the disk fills, none of it; Ctrl-C leaves what is already whole.
+
+    OSError or UsageError if it cannot be.
+    """
+    check_place(path)
+    is_new = not os.path.lexists(path)
+    # Without a buffer, whose rest would be written when the file is closed.
+    with path.open(f"{mode}b", buffering=0) as file:
+        start = file.tell()
+        left = memoryview(content)
+        try:
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except BaseException as error:
+            if left or isinstance(error, OSError):
+                file.truncate(start)
+                if is_new:
+                    path.unlink(missing_ok=True)
             raise
 
 

@@ -24,3 +24,14 @@ DTYPES = {
     "autocast-bfloat16": Dtype("float32", "bfloat16"),
     "autocast-float16": Dtype("float32", "float16"),
 }
+# Other words for them; amp is what PyTorch's autocast takes on a GPU if nothing is said.
+ALIASES = {
+    "fp32": "float32",
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "fp64": "float64",
+    "double": "float64",
+    "amp": "autocast-float16",
+    "amp-bf16": "autocast-bfloat16",
+}

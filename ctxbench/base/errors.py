@@ -18,10 +18,17 @@ _REGISTRY = _PACKAGE / "registry"
 _PLUGINS = _PACKAGE / "plugins"
 
 
-_OTHER_BUILD = (
-    "\nhint: torchvision is built for another torch; install both from one index, such as\n"
-    "pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu"
-)
+# By words of an exception.
+_HINTS = {
+    "operator torchvision::": (
+        "\nhint: torchvision is built for another torch; install both from one index, such as\n"
+        "pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu"
+    ),
+    "attempted relative import": (
+        "\nhint: its folder is no package; put an empty file __init__.py into it, and into the folders above it that "
+        "the import names"
+    ),
+}
 
 
 def cut(text: str, longest: int = LONGEST) -> str:
@@ -61,7 +68,7 @@ class ModuleCodeError(UsageError):
         frames = traceback.extract_tb(error.__traceback__)
         own = next((i for i, frame in enumerate(frames) if not _is_import(frame.filename)), 0)
         lines = traceback.format_list(frames[own:]) + traceback.format_exception_only(error)
-        hint = _OTHER_BUILD if "operator torchvision::" in text_of(error) else ""
+        hint = next((hint for words, hint in _HINTS.items() if words in text_of(error)), "")
         super().__init__(f"{doing} {source} failed in its own code:\n{cut(''.join(lines).rstrip())}{hint}")
 
 

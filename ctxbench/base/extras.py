@@ -16,9 +16,11 @@ def packages_of(extra: str) -> Sequence[str]:
 
 
 def lacking(who: str, extra: str) -> str:
-    """`recall needs sklearn: pip install "ctxbench[recall]"`, where a package is not installed; else "".
+    """`recall needs sklearn: in the clone, pip install -c constraints.txt ".[recall]"`, if it is not there; else "".
 
     Nothing is imported. Without an `extra` nothing is needed.
     """
     missing = [name for name in packages_of(extra) if find_spec(name) is None]
-    return f'{who} needs {" and ".join(missing)}: pip install "ctxbench[{extra}]"' if missing else ""
+    if not missing:
+        return ""
+    return f'{who} needs {" and ".join(missing)}: in the clone, pip install -c constraints.txt ".[{extra}]"'

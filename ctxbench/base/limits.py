@@ -55,7 +55,7 @@ CASES = 10_000
 
 def integer(text: str) -> int:
     """An integer in the digits 0 to 9. ValueError for any other text, such as 1_000."""
-    if not re.fullmatch(r"\s*[-+]?[0-9]+\s*", text):
+    if not re.fullmatch(r"\s*[-+]?[0-9]+\s*", text, re.ASCII):
         raise ValueError(f"{text!r} is no integer")
     return int(text)
 

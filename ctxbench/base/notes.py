@@ -11,8 +11,15 @@ from ctxbench.plugin import brought
 
 # The codes of notes after which no verdict rests on a row's times, or on the row.
 DISTURBED, BROKEN = "disturbed", "broken_contract"
+# Codes of notes that stand beside a row's name where there is room for a few words, and the words.
+SHORT = {BROKEN: "does not meet the contract", "mark": "{text}", "wrapped": "takes {takes}"}
 TEXTS = {
     "remark": "{text}",
+    "mark": "{text}",
+    "wrapped": (
+        "The block takes {takes}: ctxbench copies the map [B, C, H, W] to that layout. The copy is a part of this "
+        "row's memory and times; memory and profile list it as the wrapper's layout."
+    ),
     "reused": "reused from {path}",
     "params_differ": "the declared closed form gives {declared} params, the module has {counted}",
     "launch_bound": (
@@ -34,7 +41,10 @@ TEXTS = {
     "malloc_as_it_is": (
         "This system does not let a process keep the memory that it frees, so CPU times differ more between processes."
     ),
-    "disturbed": "Background load above {limit:.0%} of the cores during timing; not used in comparisons.",
+    "disturbed": (
+        "Background load above {limit:.0%} of the cores during timing: no ratio, and an order only where times are far "
+        "apart."
+    ),
     "broken_contract": "The module does not meet the contract of context modules: see `ctxbench verify`.",
     "busy_machine": "the machine was not idle: {cores:.1f} cores in use by other processes",
     "slow_clock": "the GPU ran at {mhz} of {limit_mhz} MHz ({share:.0%}) under load: {reasons}",
@@ -80,6 +90,11 @@ class Note:
             return ": ".join(
                 [self.code, *[", ".join(f"{name} {each}" for name, each in values.items())] * bool(values)]
             )
+
+
+def short(note: Note) -> str:
+    """A few words for beside a row's name; empty for a note that is no such."""
+    return SHORT.get(note.code, "").format(**note.values)
 
 
 def joined(notes: Iterable[Note]) -> str:

@@ -1,27 +1,15 @@
 """Text for a person's terminal: none of a module or of a run folder commands the terminal that it is printed on."""
 
 import sys
-import unicodedata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+from ctxbench.base.texts import safe
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Control, format (which turn the direction of a text) and surrogate characters; ends of lines and of paragraphs.
-_OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-def safe(text: str) -> str:
-    """The text with each character that a terminal would obey escaped, but for line feeds and tabs."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character.encode("unicode_escape").decode()
-        if unicodedata.category(character) in _OBEYED and character not in "\n\t"
-        else character
-        for character in text
-    )
+is_verbose = False
 
 
 def say(text: str, *, stderr: bool = False) -> None:
@@ -29,7 +17,13 @@ def say(text: str, *, stderr: bool = False) -> None:
     print(safe(text), file=sys.stderr if stderr else sys.stdout, flush=stderr)
 
 
-def console(*, stderr: bool = False, width: int | None = None) -> "Console":
+def detail(text: str) -> None:
+    """Print a line on standard error if `ctxbench -v` asked for it."""
+    if is_verbose:
+        say(text, stderr=True)
+
+
+def console(*, stderr: bool = False, width: int | None = None, styled: bool = True) -> "Console":
     """A console that obeys neither characters nor markup in the texts that it is given."""
     from rich.console import Console
     from rich.segment import Segment
@@ -47,4 +41,4 @@ def console(*, stderr: bool = False, width: int | None = None) -> "Console":
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(safe(segment.text), segment.style)
 
-    return Safe(stderr=stderr, width=width, markup=False, emoji=False)
+    return Safe(stderr=stderr, width=width, color_system="auto" if styled else None, markup=False, emoji=False)

@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from ctxbench.base import clocks as this_machine
+from ctxbench.base import terminal
 from ctxbench.base.errors import AlteredRun, EngineError, UsageError
 from ctxbench.base.terminal import say
 from ctxbench.cli import commands as own_commands
@@ -26,14 +27,15 @@ GROUPS = ("Measure", "Predict", "Modules", "Read and decide")
 WHERE = ("device", "threads")
 OPTIONS = {
     "What": (
-        "suite", "modules", "module", *(name for name in CONDITIONS if name not in WHERE), "metrics", "chosen",
-        "hparams", "static", "counter",
+        "suite", "modules", "module", *(name for name in CONDITIONS if name not in WHERE), "metrics", "hparams",
+        "static", "counter",
     ),
-    "How long": ("processes", "sample_s", "budget", "target", "dry_run", "force"),
+    "How long": ("processes", "sample_s", "budget", "total_s", "target", "dry_run", "force"),
     "Where": (*WHERE, "also_on", "out", "in_process"),
     "On a cluster": ("ray", "each_device"),
 }  # fmt: skip
 MANY_OPTIONS = 15
+INTERRUPTED = "interrupted: each file that was written is whole"
 
 
 @cache
@@ -49,7 +51,7 @@ def known_commands() -> dict[str, tuple[Command, Callable[[], Callable[..., None
             raise PluginError(f"the plugin {plugin.name} brings the command {name!r}, which ctxbench itself has")
         declared.append((plugin, (name, command)))
     groups = [*GROUPS, *(command.group for _, (_, command) in declared)]
-    declared.sort(key=lambda each: (groups.index(each[1][1].group), each[1][1].place, each[1][0]))
+    declared.sort(key=lambda each: (groups.index(each[1][1].group), each[1][1].order, each[1][0]))
     return {name: (command, partial(plugin.load, command.run)) for plugin, (name, command) in declared}
 
 
@@ -103,6 +105,13 @@ class ShownCommands(TyperGroup):
             groups[command.group] = (*groups.get(command.group, ()), name)
         _write_groups(formatter, records, groups, "Other commands")
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # also while the command is imported; typer would end without a word
+            say(INTERRUPTED, stderr=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else imported(name), rest
@@ -153,11 +162,11 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Also say what is counted again, and why.")] = False,
 ) -> None:
-    pass
+    terminal.is_verbose = verbose
 
 
-_as_python_does = warnings.showwarning
 # Seconds. Of a terminal that closes both the kernel and the shell send SIGHUP.
 _ONCE_S = 1.0
 
@@ -177,6 +186,7 @@ def main() -> None:
         with IsolatedLoader():
             app()
     except KeyboardInterrupt:
+        say(INTERRUPTED, stderr=True)
         raise SystemExit(EXIT_INTERRUPTED) from None
     except SystemExit as end:
         if not end.code and (sentence := streams.unwritten()):
@@ -190,6 +200,7 @@ def main() -> None:
         import traceback
 
         if _while_interrupted(error):
+            say(INTERRUPTED, stderr=True)
             raise SystemExit(EXIT_INTERRUPTED) from None
         if sentence := surroundings.sentence(error):
             _end(sentence)
@@ -228,4 +239,4 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
     if issubclass(category, AlteredRun):
         say(f"ctxbench: {message}", stderr=True)
     else:
-        _as_python_does(message, category, *where, **others)
+        say(warnings.formatwarning(message, category, *where[:2]).rstrip(), stderr=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ctxbench.registry.entry import Entry
+from ctxbench.registry.objects import SUFFIX
 from ctxbench.table.table import Cell, Column, Row, Table, plain_table
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def module(entry: Entry) -> Iterator[Table | str]:
         "what": entry.about,
         "paper": entry.paper,
         "year": entry.year,
+        "built with": "" if entry.given == "channels" else "its hyper-parameters alone, whatever the input",
         "family": entry.family,
         "output channels": entry.out_channels,
         "params": entry.params,
@@ -27,9 +29,11 @@ def module(entry: Entry) -> Iterator[Table | str]:
         "position mixing": str(entry.position_mixing),
         "reach": entry.reach,
         "public code": entry.public_code,
-        "file": entry.file,
+        "file": "an object of this session" if entry.file.endswith(SUFFIX) else entry.file,
         "broken": entry.broken,
     }
+    if entry.given != "channels":  # no context module, so that nothing is known of the rest
+        facts = {name: facts[name] for name in ("key", "built with", "file")}
     columns = Column("fact", "", "", "label"), Column("value", "", "", "text", "value")
     yield Table("", "", columns, tuple(Row((Cell(name), Cell(str(value)))) for name, value in facts.items() if value))
     if entry.hyperparameters:

@@ -1,25 +1,18 @@
 """Options that several commands share, and how their texts are read."""
 
-import inspect
-import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from ctxbench.base import disk, limits
 from ctxbench.base.errors import UsageError
-from ctxbench.cli.signature import Given, as_command
 from ctxbench.model import hparams
 from ctxbench.model.conditions import CONDITIONS, SHAPE, Condition
-
-if TYPE_CHECKING:
-    from ctxbench.model.case import Case
-    from ctxbench.model.read_suite import Overrides
-
 
 EXIT_FAILED_CASES = 1
 EXIT_USAGE = 2
@@ -46,9 +39,18 @@ def complete_target() -> list[str]:
     return [*known()]
 
 
-Module = Annotated[
-    str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
-]
+@dataclass(frozen=True)
+class Given:
+    """Option of a parameter: the type that typer reads, and what makes the argument of it.
+
+    `argument` takes what was read, then the arguments of the parameters that are named `beside` it.
+    """
+
+    read_as: Any
+    argument: Callable[..., Any] = lambda given: given
+    beside: Sequence[str] = ()
+
+
 Modules = Annotated[
     list[str] | None,
     typer.Option(
@@ -57,35 +59,6 @@ Modules = Annotated[
         metavar="NAME[,NAME]",
         help="Modules: keys, path.py:Class or package.module:Class, with commas; may be given several times.",
     ),
-]
-SuiteName = Annotated[
-    str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
-]
-OneMode = Annotated[str, typer.Option("--mode", help="train or infer.")]
-AlsoOn = Annotated[
-    str | None,
-    typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also on these devices, such as h100-sxm: predicted times."),
-]
-Processes = Annotated[
-    int | None,
-    typer.Option(
-        help="Fresh processes for each case's latency, whatever a suite's budget; fewer than 3 give no interval."
-    ),
-]
-SampleTime = Annotated[
-    float | None,
-    typer.Option("--sample-time", help="Seconds for the latency samples of a mode in each process, at most."),
-]
-Budget = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Time for the whole suite, such as 5m: wide intervals get more processes."),
-]
-InProcess = Annotated[
-    bool, typer.Option("--in-process", help="For debugging: measure in this process, not in fresh ones.")
-]
-Ray = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Spread the cases over a Ray cluster: HOST:PORT, or local for this host."),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -96,13 +69,16 @@ Settings = Annotated[
         "word channels is the input's number of channels.",
     ),
 ]
-
-# Hyper-parameters by module; those without a module are under "".
-HyperParameters = Annotated[Mapping[str, Mapping[str, Any]] | None, Given(Settings, hparams.parse)]
-
-
-# What was given to an option of a condition: a text, with commas or, of a shape, several texts.
-Texts = str | list[str]
+InProcess = Annotated[
+    bool, typer.Option("--in-process", help="For debugging: measure in this process, not in fresh ones.")
+]
+RunItsCode = Annotated[
+    bool, typer.Option("--run-its-code", help="Run the code that the folder names wherever it lies.")
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Spread the cases over a Ray cluster: HOST:PORT, or local for this host."),
+]
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
@@ -154,49 +130,21 @@ def split(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
 
 
-def with_conditions(*names: str, one: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator of a command, whose parameter `conditions` gets the texts of these conditions' options, where given.
-
-    None named are all. With `one`, an option takes one value.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = {name: _option(CONDITIONS[name], one) for name in names or CONDITIONS}
-        types, parameters = get_type_hints(command, include_extras=True), []
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        for each in inspect.signature(command).parameters.values():
-            if each.name == "conditions":
-                parameters += [inspect.Parameter(n, keyword, default=None, annotation=own[n]) for n in own]
-            else:
-                parameters.append(each.replace(kind=keyword, annotation=types[each.name]))
-
-        def taken(**given: Any) -> None:
-            texts = {name: given.pop(name) for name in own}
-            command(**given, conditions={name: text for name, text in texts.items() if text})
-
-        return as_command(command, taken, parameters)
-
-    return decorate
+def condition(name: str, one: bool = False) -> Given:
+    """Option of a condition that takes several values, or `one`."""
+    kind: Any = list[str] if name == "shape" and not one else str
+    read = partial(_value if one else _values, CONDITIONS[name])
+    return Given(Annotated[kind | None, condition_option(name, one)], read)
 
 
-def condition_options(*names: str) -> dict[str, Given]:
-    """The options of these conditions, with several values each, by name; of all where none is named."""
-    return {
-        name: Given(_option(CONDITIONS[name], one=False), partial(_values, CONDITIONS[name]))
-        for name in names or CONDITIONS
-    }
-
-
-def _option(condition: Condition, one: bool) -> Any:
-    """The type of a command's parameter for a condition."""
-    several = "may be given several times" if condition is SHAPE else "with commas"
-    default = ", or the network's own" * (condition is SHAPE)
-    default = f"default: {condition.id_text(condition.default)}{default}" if condition.always_shown else ""
-    text = "; ".join(filter(None, [condition.help, default if one else several]))
-    option = typer.Option(
-        condition.option, metavar=condition.metavar, help=f"{text}.", autocompletion=condition.choices
-    )
-    return Annotated[list[str] | None if condition is SHAPE and not one else str | None, option]
+def condition_option(name: str, one: bool = False) -> Any:
+    """The option of a command for a condition, as typer has it."""
+    each = CONDITIONS[name]
+    several = "may be given several times" if each is SHAPE else "with commas"
+    default = ", or the network's own" * (each is SHAPE)
+    default = f"default: {each.id_text(each.default)}{default}" if each.always_shown else ""
+    text = "; ".join(filter(None, [each.help, default if one else several]))
+    return typer.Option(each.option, metavar=each.metavar, help=f"{text}.", autocompletion=each.choices)
 
 
 def names(texts: list[str] | None) -> list[str] | None:
@@ -204,33 +152,16 @@ def names(texts: list[str] | None) -> list[str] | None:
     return [name for text in texts for name in split(text) or []] if texts else None
 
 
-def overrides_of(conditions: Mapping[str, Texts], also_on: str | None = None, **measure: float | None) -> "Overrides":
-    """Overrides of a suite's values by these options."""
-    from ctxbench.model.read_suite import Overrides
+def of_one_module(chosen: list[str], module: str) -> dict[str, Any]:
+    """The hyper-parameters of the module that a command is about. UsageError for those of another one."""
+    own = [module, hparams.class_name(module)]
+    if any(name and name not in own for name in hparams.parse(chosen)):
+        from ctxbench import registry
 
-    limits.SECONDS.check_option("--sample-time", measure.get("sample_s"))
-    limits.PROCESSES.check_option("--processes", measure.get("processes"))
-    return Overrides(
-        conditions={name: _values(CONDITIONS[name], given) for name, given in conditions.items()},
-        measure={name: value for name, value in measure.items() if value is not None},
-        also_on=split(also_on) or [],
-    )
-
-
-def cases_of(module: str, conditions: Mapping[str, Texts], chosen: list[str] | None) -> list["Case"]:
-    """The cases of `case_of` for each combination of the values in these texts."""
-    values = (_values(CONDITIONS[name], given) for name, given in conditions.items())
-    return [case_of(module, dict(zip(conditions, each, strict=True)), chosen) for each in itertools.product(*values)]
-
-
-def case_of(module: str, conditions: Mapping[str, Any], chosen: list[str] | None) -> "Case":
-    """The case that a command about one module means. UsageError for a wrong module, hyper-parameter or condition."""
-    from ctxbench import registry
-    from ctxbench.model.case import one_case
-
-    entry = registry.get(module)
-    own = hparams.of_one_module(chosen or [], module, entry.key, hparams.class_name(entry.reference))
-    return one_case(module, {name: _value(CONDITIONS[name], value) for name, value in conditions.items()}, own)
+        entry = registry.get(module)
+        names = [*own, entry.key, hparams.class_name(entry.reference)]
+        return hparams.of_one_module(chosen, *names, configs=entry.configs)
+    return hparams.of_one_module(chosen, *own)
 
 
 def _value(condition: Condition, given: Any) -> Any:
@@ -243,7 +174,7 @@ def _value(condition: Condition, given: Any) -> Any:
     return condition.checked(given)
 
 
-def _values(condition: Condition, given: Texts) -> list[Any]:
+def _values(condition: Condition, given: str | list[str]) -> list[Any]:
     """The values in the texts of a condition's option, which are checked with the suite; shapes are read there."""
     if not isinstance(given, str):
         return [*given]
@@ -263,3 +194,25 @@ def seconds(text: str, option: str) -> float:
     value = float(found[1]) * SECONDS[found[2]]
     limits.SECONDS.check_option(option, value)
     return value
+
+
+SampleTime = Annotated[
+    float | None,
+    typer.Option("--sample-time", help="Seconds for the latency samples of a mode in each process, at most."),
+]
+# Options of a parameter of this name in every function, but where its command says otherwise (`command_of`).
+SHARED: dict[str, Any] = {
+    "module": Annotated[
+        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
+    ],
+    "modules": Given(Modules, names),
+    "hparams": Given(Settings, hparams.parse),
+    "suite": typer.Option(autocompletion=complete_suite),
+    "target": typer.Option("--for", metavar="DEVICE", autocompletion=complete_target),
+    "also_on": typer.Option(
+        "--for", metavar="DEVICE[,DEVICE]", help="Also on these devices, such as h100-sxm: predicted times."
+    ),
+    "processes": Given(int | None, partial(limits.PROCESSES.check_option, "--processes")),
+    "measure": {"sample_s": Given(SampleTime, partial(limits.SECONDS.check_option, "--sample-time"))},
+}
+OF_MODULE = Given(Settings, of_one_module, beside=("module",))

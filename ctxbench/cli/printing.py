@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -46,16 +46,6 @@ def render(shown: "Table | Text | str") -> None:
         screen.print(drawn, soft_wrap=isinstance(drawn, Text))
     if captured is not None:
         print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n")
-
-
-def render_shown(shown: Any) -> None:
-    """A part of what a child tells: a text, or a table."""
-    from ctxbench.table.table import plain_table
-
-    if shown.columns:
-        render(plain_table(shown.columns, shown.rows))
-    if shown.text:
-        render(shown.text)
 
 
 def print_runs(folders: "Sequence[RunFolder]") -> None:

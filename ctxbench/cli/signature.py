@@ -1,86 +1,112 @@
-"""The options of a command, made from the signature of the function that Python callers have.
+"""The options of a command, made from the signature and the docstring of the function that Python callers have.
 
-A parameter of the function is an option if its `Annotated` type says how: by typer's own `Option` or `Argument`, where
-typer reads the type of the parameter; by `Given`, where the argument is made of what typer reads; or by a mapping of
-names to `Given`, where a parameter takes several by name. Name, default and order are the function's.
+Name, type, default and order of an option are those of the function's parameter; its help is in the docstring's `Args`.
+`ctxbench.cli.options.SHARED` has what is more to say of a parameter that several functions have.
 """
 
+import copy
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, get_type_hints
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import typer
 from typer.models import ParameterInfo
 
-_SEVERAL = inspect.Parameter.VAR_KEYWORD
+from ctxbench.cli.options import SHARED, Given, condition, split
+from ctxbench.model.conditions import CONDITIONS, Counts, Names, Shapes
+
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_REQUIRED = inspect.Parameter.empty
+# Types of the conditions of which a function takes several values.
+_SEVERAL = (Shapes | None, Names | None, Counts | None)
 
 
-@dataclass(frozen=True)
-class Given:
-    """Type that typer reads for a parameter, `Annotated` with its `Option`, and what makes the argument of it."""
-
-    read_as: Any
-    argument: Callable[[Any], Any] = lambda given: given
-
-
-def command_of(function: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command_of(function: Callable[..., Any], **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator of a command, whose first parameter gets the arguments for `function` that were given, by name.
 
-    The options of the command's other parameters come behind.
+    `options` say what a parameter's type does not: a type that typer reads, a `Given`, a mapping of names to these for
+    a parameter that takes several by name, or None for one that Python callers alone have. The options of the command's
+    other parameters come behind.
     """
-    asked = [(each, _options(each)) for each in sorted(inspect.signature(function).parameters.values(), key=_place)]
+    known, helps = {**SHARED, **options}, documented(function)
+    asked = [(each, _options(each, known, helps)) for each in inspect.signature(function).parameters.values()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        options = [_parameter(name, how.read_as, each) for each, hows in asked for name, how in hows.items()]
+        parameters = [_parameter(name, how.read_as, each) for each, hows in asked for name, how in hows.items()]
+        parameters.sort(key=lambda each: each.default is not _REQUIRED)
+        types = get_type_hints(command, include_extras=True)
+        _, *own = inspect.signature(command).parameters.values()
+        parameters += [each.replace(kind=_KEYWORD, annotation=types[each.name]) for each in own]
 
         def taken(**given: Any) -> None:
             arguments: dict[str, Any] = {}
-            for each, texts in asked:
-                told = {name: given.pop(name) for name in texts}
-                found = {name: texts[name].argument(text) for name, text in told.items() if text not in (None, [])}
-                if each.kind is _SEVERAL or each.name in texts:
-                    arguments |= found
+            for each, hows in asked:
+                texts = {name: given.pop(name) for name in hows}
+                told = {name: text for name, text in texts.items() if text not in (None, [])}
+                beside = {name: [arguments[other] for other in hows[name].beside] for name in told}
+                found = {name: hows[name].argument(text, *beside[name]) for name, text in told.items()}
+                if each.name in hows:
+                    arguments |= found or ({each.name: None} if each.default is _REQUIRED else {})
                 elif found:
                     arguments[each.name] = found
             command(arguments, **given)
 
-        types = get_type_hints(command, include_extras=True)
-        _, *own = inspect.signature(command).parameters.values()
-        return as_command(command, taken, [*options, *(_parameter(each.name, types[each.name], each) for each in own)])
+        taken.__name__, taken.__doc__, taken.__module__ = command.__name__, command.__doc__, command.__module__
+        taken.__annotations__ = {each.name: each.annotation for each in parameters}
+        taken.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # mypy knows no such attribute of a function
+        return taken
 
     return decorate
 
 
-def as_command(
-    command: Callable[..., None], taken: Callable[..., None], parameters: list[inspect.Parameter]
-) -> Callable[..., None]:
-    """The function `taken` with the name and the help of a command, and these parameters, for typer."""
-    taken.__name__, taken.__doc__, taken.__module__ = command.__name__, command.__doc__, command.__module__
-    taken.__annotations__ = {each.name: each.annotation for each in parameters}
-    taken.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # mypy knows no such attribute of a function
-    return taken
+def documented(function: Callable[..., Any]) -> dict[str, str]:
+    """The texts in the `Args` of a docstring by name; `a, b: text` is the text of both."""
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", inspect.getdoc(function) or "", re.M | re.S)
+    found = re.findall(r"^    (\w[\w, ]*): (.*?)(?=^    \w|\Z)", section[1] if section else "", re.M | re.S)
+    return {name: " ".join(text.split()) for names, text in found for name in names.split(", ")}
 
 
-def _options(parameter: inspect.Parameter) -> Mapping[str, Given]:
+def _options(parameter: inspect.Parameter, known: Mapping[str, Any], helps: Mapping[str, str]) -> dict[str, Given]:
     """The options of a parameter by name: none if Python callers alone have it."""
-    for fact in getattr(parameter.annotation, "__metadata__", ()):
-        if isinstance(fact, Mapping):
-            return fact
-        if isinstance(fact, Given | ParameterInfo):
-            return {parameter.name: fact if isinstance(fact, Given) else Given(parameter.annotation)}
-    return {}
+    name, annotation = parameter.name, parameter.annotation
+    if name in known:
+        found = known[name] if isinstance(known[name], Mapping) else {name: known[name]}
+    elif name in CONDITIONS:
+        found = {name: condition(name, one=annotation not in _SEVERAL)}
+    else:
+        found = {name: _derived(annotation)}
+    return {each: _with_help(how, each, annotation, helps.get(name)) for each, how in found.items() if how is not None}
+
+
+def _derived(annotation: Any) -> Any:
+    """The type, or `Given`, of an option for a parameter of this type; None where a terminal has no text for it."""
+    kinds = {*(get_args(annotation) if isinstance(annotation, UnionType) else [annotation])} - {NoneType}
+    if Path in kinds and kinds <= {str, Path}:
+        return Path | None if NoneType in get_args(annotation) else Path
+    if Sequence[str] in kinds and kinds <= {str, Sequence[str]}:
+        return Given(str | None, split)
+    return annotation if len(kinds) == 1 and kinds <= {str, bool, int, float} else None
+
+
+def _with_help(how: Any, name: str, annotation: Any, text: str | None) -> Given:
+    """An option with the help in a docstring, unless it has one; a flag has none for its opposite."""
+    base = _derived(annotation) if isinstance(how, ParameterInfo) else how
+    given = base if isinstance(base, Given) else Given(base)
+    is_told = get_origin(given.read_as) is Annotated
+    kind, info = get_args(given.read_as) if is_told else (given.read_as, typer.Option())
+    info = copy.copy(how if isinstance(how, ParameterInfo) else info)
+    if kind is bool and not info.param_decls:
+        info.param_decls = (f"--{name.replace('_', '-')}",)
+    info.help = info.help or (text or "").replace("`", "")
+    return Given(Annotated[kind, info], given.argument, given.beside)
 
 
 def _parameter(name: str, read_as: Any, origin: inspect.Parameter) -> inspect.Parameter:
-    """An option; its default is that of a parameter where typer reads such a value, otherwise None."""
-    is_plain = origin.default is inspect.Parameter.empty or isinstance(origin.default, str | int | float | bool)
-    is_own = is_plain and origin.kind is not _SEVERAL
-    return inspect.Parameter(name, _KEYWORD, default=origin.default if is_own else None, annotation=read_as)
-
-
-def _place(parameter: inspect.Parameter) -> int:
-    """Required parameters first, then those that are taken by any name, then those with a default."""
-    if parameter.kind is _SEVERAL:
-        return 1
-    return 0 if parameter.default is inspect.Parameter.empty else 2
+    """An option; its default is that of the parameter, or None where that is nothing that typer reads."""
+    default = origin.default if origin.name == name else None
+    if default == () or (default is _REQUIRED and NoneType in get_args(get_args(read_as)[0])):
+        default = None
+    return inspect.Parameter(name, _KEYWORD, default=default, annotation=read_as)

@@ -5,13 +5,16 @@ Imports no torch until a device is used, so that the parent can ask for names an
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.cpu import Cpu
 from ctxbench.devices.cuda import Cuda
 from ctxbench.plugin import loaded
+
+if TYPE_CHECKING:
+    from ctxbench.table.table import Table
 
 __all__ = [
     "KINDS",
@@ -53,16 +56,20 @@ class Known(Protocol):
     """A device that is known without being here: by its data sheet, which a run keeps."""
 
     title: str
+    backend: Literal["cuda", "cpu"]
+    memory_gib: float | None
 
     def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 
 class Catalogue(Protocol):
-    """Catalogue of devices that are not here: the names, and the device of a name or of a file `NAME.toml`."""
+    """Catalogue of devices that are not here: names, the device of a name or of a file `NAME.toml`, and their table."""
 
     def names(self) -> Iterable[str]: ...
 
     def device(self, name: str) -> Known: ...
+
+    def table(self) -> "Table": ...
 
 
 def known() -> dict[str, Catalogue]:

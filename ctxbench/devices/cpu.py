@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench.base import clocks as this_machine
+from ctxbench.base import disk
 from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
+from ctxbench.base.errors import UsageError
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.clock import Clock
 
@@ -137,9 +139,9 @@ def quiet_kineto() -> Iterator[None]:
 
 def _model() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        for line in disk.read_text(Path("/proc/cpuinfo")).splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
+    except UsageError:
         pass
     return platform.processor() or "unknown"

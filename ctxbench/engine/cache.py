@@ -10,20 +10,18 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import cached_property
-from importlib.metadata import distribution
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from ctxbench import devices, registry
-from ctxbench.base import disk
+from ctxbench.base import disk, terminal
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Executor
 from ctxbench.model.messages import Failure
-from ctxbench.results.csv_file import replace_file
 from ctxbench.results.sources import code_digest
 from ctxbench.worker.lines import decode, encode
 from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task
@@ -49,11 +47,19 @@ class Cache:
     def read(self, key: bytes) -> bytes | None:
         """Content kept for a key; None if nothing is."""
         path = self._path(key)
-        with suppress(OSError, UsageError):
-            if not self.is_off and path.stat().st_size <= MOST_BYTES:
-                found = disk.read_bytes(path)
-                content = found[: -len(_sealed(path, b""))]
-                return content if found == _sealed(path, content) else None
+        if self.is_off:
+            return None
+        try:
+            found = disk.read_bytes(path, MOST_BYTES)
+        except disk.NoFile:
+            return None
+        except UsageError as error:
+            terminal.detail(f"{error}: counted again")
+            return None
+        content = found[: -len(_sealed(path, b""))]
+        if found == _sealed(path, content):
+            return content
+        terminal.detail(f"{path} is not what was kept: counted again")
         return None
 
     def write(self, key: bytes, content: bytes) -> None:
@@ -65,7 +71,7 @@ class Cache:
             if not path.parent.exists():
                 shutil.rmtree(path.parent.parent, ignore_errors=True)  # that of other code is of no more use
                 path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, _sealed(path, content))
+            disk.replace(path, _sealed(path, content))
         except (OSError, UsageError) as error:
             self.is_off = True
             reason = getattr(error, "strerror", None) or error
@@ -123,6 +129,11 @@ def sheets_key(names: Iterable[str]) -> bytes:
     """The content of the data sheets of devices, a part of the key of what is predicted for them."""
     sheets = {name: sheet.model_dump(mode="json") for name, sheet in devices.sheets(names).items()}
     return json.dumps(sheets, sort_keys=True).encode()
+
+
+def installed_key() -> bytes:
+    """Names and versions of all that is installed, a part of the key of what a person's module counts."""
+    return json.dumps(sorted(f"{each.name} {each.version}" for each in distributions())).encode()
 
 
 def counting_code() -> str:

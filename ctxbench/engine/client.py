@@ -11,6 +11,7 @@ from typing import Self
 from ctxbench.base import clocks as this_machine
 from ctxbench.base.errors import EngineError
 from ctxbench.base.notes import Note
+from ctxbench.base.temporary import remove_compiler_folder
 from ctxbench.engine import interpreter
 from ctxbench.engine.exit import Exit
 from ctxbench.model.failures import last_line, signal_name
@@ -185,6 +186,7 @@ class ForkServer:
         self.stop()
         self._interpreter.close()
         self._output.close()
+        remove_compiler_folder()
 
     def _kill_child(self) -> None:
         if self._child is not None:

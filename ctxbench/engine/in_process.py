@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
-from unittest.mock import patch
 
 from ctxbench.engine.exit import Exit
 from ctxbench.worker.protocol import Reply, Task
@@ -14,6 +13,8 @@ class InProcess:
     """An executor in whose process a crash ends the run, and one case's state reaches the next."""
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        from unittest.mock import patch  # it imports asyncio, which no other run need wait for
+
         from ctxbench.worker.tasks import perform
 
         def emit(message: Reply) -> bytes:

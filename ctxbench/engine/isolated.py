@@ -28,6 +28,7 @@ class IsolatedLoader:
         self._server: ForkServer | None = None
         self._entries: dict[str, Entry] = {}
         self._shapes: dict[str, Shape | None] = {}
+        self._said: set[str] = set()
 
     def __enter__(self) -> Self:
         self._stack.enter_context(read_by(self))
@@ -53,10 +54,12 @@ class IsolatedLoader:
         return self._shapes[name]
 
     def ask(self, case: "Case", question: str, kind: Any, *arguments: Any) -> Any:
-        """Answer of a child about a case; output of its module is shown. UsageError if that fails."""
+        """Answer of a child about a case; output of its module is shown once. UsageError if that fails."""
         told, printed = self._ask(f"{case.title} {list(case.shape)}", question, kind, case, *arguments)
-        for text in printed:
-            say(text, stderr=True)
+        for text in dict.fromkeys(printed):
+            if text not in self._said:
+                say(text, stderr=True)
+        self._said.update(printed)
         return told[0]
 
     def _ask(self, about: str, question: str, kind: Any, *arguments: Any) -> tuple[list[Any], list[str]]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ctxbench.base import clocks as this_machine
+from ctxbench.base import disk
+from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
 from ctxbench.base.notes import Note
 from ctxbench.devices import META, has_clock
@@ -269,7 +271,7 @@ def _timeout_s(case: Case, plan: Plan) -> float:
 def _kernel_kills() -> int:
     """Number of processes ended by the kernel's out-of-memory killer since boot; 0 where unknown."""
     try:
-        found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), re.MULTILINE)
-    except OSError:
+        found = re.search(r"^oom_kill (\d+)$", disk.read_text(Path("/proc/vmstat")), re.MULTILINE)
+    except UsageError:
         return 0
     return int(found[1]) if found else 0

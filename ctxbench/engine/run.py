@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from ctxbench.results.environment import differences
 from ctxbench.results.plan import RunPlan, check_installed, prepare
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
-from ctxbench.results.sources import PACKAGE, changed_files, foreign_code, row_name, sha256
+from ctxbench.results.sources import PACKAGE, changed_files, check_own_code, named_code, row_name
 
 # The counter of MACs where none is chosen.
 COUNTER = "ctxbench"
@@ -94,7 +94,7 @@ def resume(
     """
     folder = RunFolder.open(Path(path))
     meta = folder.meta
-    check_own_code(folder, run_its_code)
+    check_own_code(folder.path, meta, named_code(meta), run_its_code)
     folder.require(CONTINUED)
     if "environments" in meta:
         raise UsageError(f"{path} was measured on a cluster; continue it with --ray ADDRESS")
@@ -111,15 +111,6 @@ def resume(
         settings = reopen(folder, plan, measure, retry_failed, shown)
         _measure(plan.cases, settings, executor, launch, folder, shown)
     return folder
-
-
-def check_own_code(folder: RunFolder, run_its_code: bool) -> None:
-    """UsageError for a run folder that names code which is not the reader's own, unless it may be run."""
-    if not run_its_code and (files := foreign_code(folder.path, folder.meta)):
-        raise UsageError(
-            f"{folder.path} names code that is not below the working folder: {', '.join(files)}; read it, and add "
-            "--run-its-code to run it"
-        )
 
 
 def reopen(folder: RunFolder, plan: RunPlan, measure: Measure, retry_failed: bool, shown: progress.Quiet) -> Plan:
@@ -155,7 +146,7 @@ def reopen(folder: RunFolder, plan: RunPlan, measure: Measure, retry_failed: boo
 def _changed_suite(meta: Mapping[str, Any]) -> list[str]:
     """The suite's file, if it is another than a run began with."""
     suite = meta.get("suite_file") or {}
-    is_other = suite and os.path.isfile(suite["file"]) and sha256(Path(suite["file"])) != suite["sha256"]
+    is_other = suite and os.path.isfile(suite["file"]) and disk.sha256(Path(suite["file"])) != suite["sha256"]
     return [suite["file"]] if is_other else []
 
 
@@ -183,9 +174,11 @@ def _measure(
         folder.finish("interrupted")
         done = sum(map(len, folder.finished().values()))
         raise Interrupted(folder.path, done, max(done, len(cases) * plan.processes)) from None
-    except EngineError as error:
-        folder.finish("interrupted")
-        raise EngineError(f"{error}; continue with: ctxbench resume {folder.path}") from None
+    except UsageError as error:
+        with suppress(UsageError):  # a disk may be full
+            folder.finish("interrupted")
+        kind = EngineError if isinstance(error, EngineError) else UsageError
+        raise kind(f"{error}; continue with: ctxbench resume {folder.path}") from None
     finish(folder, shown)
 
 

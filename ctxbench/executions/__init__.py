@@ -24,9 +24,9 @@ def executions() -> dict[str, Execution]:
 
 
 def in_order(declared: list[Execution]) -> dict[str, Execution]:
-    """The ways by name, in the order of their places. ValueError for a name that is taken."""
+    """The ways by name, by `order`. ValueError for a name that is taken."""
     found: dict[str, Execution] = {}
-    for each in sorted(declared, key=lambda each: (each.place, each.name)):
+    for each in sorted(declared, key=lambda each: (each.order, each.name)):
         if other := found.get(each.name):
             raise ValueError(
                 f"The execution {each.name} is declared twice, in {type(other).__module__} and {type(each).__module__}."

@@ -28,8 +28,8 @@ class Execution:
     name: ClassVar[str]
     # What it does, as a phrase for help and docs.
     about: ClassVar[str]
-    # Its place in lists.
-    place: ClassVar[int]
+    # Its order in lists.
+    order: ClassVar[int]
     modes: ClassVar[tuple[Mode, ...]] = MODES
     # Why it has no training, no peak in torch's allocator, no numeric error of its own; "" where it has.
     no_training: ClassVar[str] = ""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class Compile(Execution):
     name = "compile"
     about = "torch.compile with its default backend"
-    place = 1
+    order = 1
     no_memory = "the compiler chooses the kernels"
     compiles = True
     takes_s = 20.0  # median of the suite `compile`, both modes

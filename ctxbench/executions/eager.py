@@ -6,7 +6,7 @@ from ctxbench.executions.base import Execution
 class Eager(Execution):
     name = "eager"
     about = "each operator as the module calls it"
-    place = 0
+    order = 0
 
 
 EXECUTION = Eager()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class Graph(Execution):
     name = "graph"
     about = "a CUDA graph of one inference, replayed"
-    place = 2
+    order = 2
     modes = ("infer",)
     no_training = "a CUDA graph is captured of an inference only"
     no_memory = "a CUDA graph keeps its memory in a pool of its own"

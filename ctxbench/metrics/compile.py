@@ -2,13 +2,13 @@
 
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from ctxbench.base import clocks as this_machine
 from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.temporary import temporary_folder
 from ctxbench.model.failures import OutOfTime
 from ctxbench.model.metric import Measurement, Metric, Pass, Quantity, Unit, by_mode
 
@@ -57,7 +57,7 @@ def compile_deadline(seconds: float) -> Iterator[None]:
 def fresh_caches() -> Iterator[None]:
     """Give the compiler an empty folder for its caches, so that no earlier case has compiled for this one."""
     before = {name: os.environ.get(name) for name in CACHES}
-    with tempfile.TemporaryDirectory(prefix="ctxbench-compile-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         os.environ |= {name: os.path.join(folder, name) for name in CACHES}
         try:
             yield

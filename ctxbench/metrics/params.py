@@ -19,13 +19,17 @@ def count_params(module: "nn.Module") -> int:
 
 
 def count(measurement: Measurement) -> None:
-    """Report the count, with a note where the declared closed form differs."""
+    """Report the count, with a note where the declared closed form differs, or a block takes another layout."""
+    from ctxbench.registry.layout import OfMap  # imports torch
+
     case = measurement.case
-    params = count_params(measurement.on_meta[0])
+    model = measurement.on_meta[0]
+    params = count_params(model)
     declared = None if case.network else measurement.entry.closed_form("params", case.shape, case.hparams)
     differs = declared is not None and declared != params
     note = Note("params_differ", {"declared": declared, "counted": params})
-    measurement.report({"params": params}, *[note] * differs)
+    wrapped = dict.fromkeys(each.takes for each in model.modules() if isinstance(each, OfMap))
+    measurement.report({"params": params}, *[note] * differs, *(Note("wrapped", {"takes": each}) for each in wrapped))
 
 
 METRIC = Metric(

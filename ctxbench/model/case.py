@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ctxbench import registry
 from ctxbench.base import limits
 from ctxbench.base.dtypes import DTYPES
+from ctxbench.base.errors import UsageError
 from ctxbench.model.conditions import CONDITIONS, SHAPE, Conditions, Shape
 from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
@@ -138,7 +139,9 @@ class Case(Conditions):
         """The module and its input as they are measured, on the meta device: without data."""
         import torch
 
-        with torch.device("meta") as device:
+        from ctxbench.meta.without_compiler import without_compiler
+
+        with without_compiler(), torch.device("meta") as device:
             return self.made(device), self.laid_out(torch.empty(self.shape, dtype=self.parameter_dtype))
 
     @property
@@ -197,12 +200,16 @@ def _dtype(name: str) -> "torch.dtype":
 
 
 def one_case(module: str, conditions: Mapping[str, Any], hparams: Mapping[str, Any]) -> Case:
-    """A module under one value of each condition, at the default input or its network's own where none is given.
+    """A module under one value of each condition, at its network's own input or the default one where none is given.
 
-    UsageError for a wrong module or hyper-parameter.
+    UsageError for a wrong module or hyper-parameter, and for a network of an input that is not given.
     """
     entry = registry.get(module)
+    if entry.given != "channels" and "shape" not in conditions:
+        raise UsageError(f"{entry.key} takes no number of channels; give its input, such as --shape 1,3,224,224")
     own = networks.shape_of(conditions["network"]) if conditions.get("network") else None
+    if entry.made_for and not own:
+        own = (SHAPE.default[0], entry.made_for, *SHAPE.default[2:])
     network = registry.absolute(conditions.get("network", ""))
     settled = {"shape": own or SHAPE.default, **conditions, "network": network}
     return Case(entry.key, entry.reference, entry.check_hparams(hparams), defaults=entry.defaults, **settled)

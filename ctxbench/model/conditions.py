@@ -6,16 +6,21 @@ A new condition is a field of `Conditions`, its column in `ctxbench.model.record
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ctxbench.base import limits
-from ctxbench.base.dtypes import DTYPES
+from ctxbench.base.dtypes import ALIASES, DTYPES
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.executions import execution, executions
 
 Shape = tuple[int, int, int, int]
+# Forms in which a caller gives conditions: (B, C, H, W) or `B,C,H,W`, and one or several of each.
+OneShape = Sequence[int] | str
+Shapes = OneShape | Sequence[OneShape]
+Names = Sequence[str] | str
+Counts = Sequence[int] | int
 
 
 def parse_shape(value: Any) -> Shape:
@@ -79,11 +84,11 @@ def _networks() -> list[str]:
 class Condition:
     """A condition of a case: it names a field of `Case`, a key of suites, an option and, unless `columns` do, a column.
 
-    `title` heads the column, `about` is the help of the option. A value is one of `values`, where these are few, and
-    passes `check`, which raises UsageError. `default` is that of a case, `axis` that of a suite. A record without the
-    column is older than the condition, and has the default, unless the column is `required`: each table has had it from
-    the first on. `label` is a value for a person, `id_text` in a case's id; a default is shown only where it is
-    `always_shown`. A shell completes the values of `complete`.
+    `title` heads the column, `about` is the help of the option. A value is one of `values`, where these are few, or one
+    of the `aliases` for them, and passes `check`, which raises UsageError. `default` is that of a case, `axis` that of
+    a suite. A record without the column is older than the condition, and has the default, unless the column is
+    `required`: each table has had it from the first on. `label` is a value for a person, `id_text` in a case's id; a
+    default is shown only where it is `always_shown`. A shell completes the values of `complete`.
     """
 
     name: str
@@ -93,6 +98,7 @@ class Condition:
     kind: type[int] | type[str] = str
     axis: tuple[Any, ...] = ()
     values: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
     check: Callable[[Any], Any] = lambda value: value
     columns: tuple[str, ...] = ()
     required: bool = False
@@ -115,8 +121,13 @@ class Condition:
         """Values that a shell may complete."""
         return self.complete() if self.complete else [*self.values]
 
+    def meant(self, value: Any) -> Any:
+        """The value that an alias stands for; another one as it is."""
+        return self.aliases.get(value, value) if isinstance(value, str) else value
+
     def checked(self, value: Any) -> Any:
-        """The value. UsageError for one that cannot be."""
+        """The value that is meant. UsageError for one that cannot be."""
+        value = self.meant(value)
         if self.values and value not in self.values:
             raise unknown(self.name, value, self.values)
         return self.check(value)
@@ -151,6 +162,7 @@ class Conditions:
     dtype: str = _condition(
         *("float32", "Dtype"),
         values=tuple(DTYPES),
+        aliases=ALIASES,
         required=True,
         always_shown=True,
     )

@@ -1,8 +1,11 @@
-"""Hyper-parameters as a command line gives them: `--set [MODULE.]NAME=VALUE`, the same in every command."""
+"""Hyper-parameters as a command line gives them: `--set [MODULE.]NAME=VALUE`, the same in every command.
+
+The name of one that is a field of a config object is `cfg.heads`, of a config in that one `cfg.attn.heads`.
+"""
 
 import itertools
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ctxbench.base.errors import UsageError
@@ -25,10 +28,33 @@ def parse(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def of_one_module(texts: Sequence[str], *names: str) -> dict[str, Any]:
-    """The hyper-parameters of the one module that a command is about, which has these names. UsageError for others."""
+def of_configs(given: Mapping[str, Mapping[str, Any]], configs: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Settings by module, where `cfg.heads` of one of these configs is a setting, and its `cfg` is no module."""
+    found: dict[str, dict[str, Any]] = {}
+    for module, hparams in given.items():
+        config = max((each for each in configs if f".{module}".endswith(f".{each}")), key=len, default="")
+        own = found.setdefault(module.removesuffix(config).removesuffix("."), {})
+        for name, value in hparams.items():
+            _add(own, f"{config}.{name}" if config else name, value)
+    return found
+
+
+def flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a module, in which a table of a config's fields is a setting for each: `cfg.heads`."""
     found: dict[str, Any] = {}
-    for module, hparams in parse(texts).items():
+    for name, value in given.items():
+        inner = flat(value) if isinstance(value, Mapping) else {}
+        found |= {f"{name}.{each}": own for each, own in inner.items()} if inner else {name: value}
+    return found
+
+
+def of_one_module(texts: Sequence[str], *names: str, configs: Collection[str] = ()) -> dict[str, Any]:
+    """The hyper-parameters of the one module that a command is about, which has these names. UsageError for others.
+
+    `configs` are its arguments whose fields are hyper-parameters.
+    """
+    found: dict[str, Any] = {}
+    for module, hparams in of_configs(parse(texts), configs).items():
         if module and module not in names:
             raise UsageError(f"--set {module}.{next(iter(hparams))}: this command is about {names[0]}, not {module}")
         for name, value in hparams.items():

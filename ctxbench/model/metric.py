@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from pydantic import BaseModel
 
-from ctxbench.base import extras
+from ctxbench.base import extras, limits
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import Origin
@@ -95,7 +95,7 @@ class Column:
             if not text or (self.choices and text not in self.choices) or not self._has_json(text):
                 raise ValueError
             return text
-        value: int | float = int(text) if self.type is int else float(text)
+        value: int | float = limits.integer(text) if self.type is int else limits.decimal(text)
         is_wide = self.type is int and not -(2**63) <= value < 2**63
         if is_wide or not (math.isfinite(value) and self.least <= value <= self.most):
             raise ValueError

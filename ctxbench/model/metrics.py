@@ -30,7 +30,7 @@ def metrics() -> dict[str, Metric]:
 
 
 def in_order(declared: list[Metric]) -> dict[str, Metric]:
-    """The metrics by name, in the order of their places; ValueError for a name, key or column that is taken."""
+    """The metrics by name, by `order`; ValueError for a name, key or column that is taken."""
     taken: dict[str, str] = {}
     for metric in declared:
         names = [f"metric {metric.name}"]

@@ -21,6 +21,8 @@ _PREFIXES: dict[str, int] = {
     **{symbol: 1000**power for power, symbol in enumerate("KMGTP", 1)},
     **{f"{symbol}i": 1024**power for power, symbol in enumerate("KMGTP", 1)},
 }
+# The longest figure, in characters.
+LONGEST = 40
 _FIGURE = re.compile(r"\+?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]+))?\s*(\w*)")
 
 
@@ -36,7 +38,7 @@ class Printed:
     def parse(cls, text: str) -> Self:
         """A figure from `10.6M`, `+63.4G`, `1,411` or `7.4 GB`. ValueError for a text of another form."""
         found = _FIGURE.fullmatch(text.strip())
-        if not found:
+        if not found or len(text) > LONGEST:
             raise ValueError("write the figure as printed, such as '7.4', '10.6M', '804G' or '1,411'")
         whole, places, suffix = found[1].replace(",", ""), found[2] or "", found[3]
         if suffix and suffix.removesuffix("B") not in {*_PREFIXES, ""} and suffix != "ms":
@@ -59,7 +61,7 @@ class Printed:
 
 # What is counted of a block or network for an audit (`ctxbench.plugins.audit.child`), and the sizes of the input.
 COUNTS = (
-    "params", "params_bias", "params_norm", "params_matrices", "buffers",
+    "params", "params_bias", "params_norm", "params_vectors", "params_matrices", "buffers",
     "macs", "macs_matmul", "macs_layers", "macs_norm", "macs_train",
     "memory_train", "memory_infer", "memory_train_2020", "memory_infer_2020",
 )  # fmt: skip
@@ -92,10 +94,12 @@ class _Strict(BaseModel):
 class PublishedRow(_Strict):
     """Published figures of a `block`, by default of the row's name; in a `network`, whose input `shape` then is.
 
+    With a `network` and no `block` they are of the whole network.
+
     Its `counts` take the place of the table's. `notes` say of a figure why it differs or cannot be, below tables.
     """
 
-    block: str
+    block: str = ""
     network: str = ""
     settings: dict[str, Scalar] = {}
     shape: OneShape | None = None
@@ -186,7 +190,7 @@ class Published(_Strict):
     @property
     def blocks(self) -> set[str]:
         """Blocks of the rows."""
-        return {row.block for row in self.rows.values()}
+        return {row.block for row in self.rows.values() if row.block}
 
     def shape_of(self, row: str) -> Shape | None:
         """The input of a row."""
@@ -202,7 +206,8 @@ class Published(_Strict):
     def _blocks_have_names(cls, content: Any) -> Any:
         rows = content.get("rows") if isinstance(content, dict) else None
         if isinstance(rows, dict) and all(isinstance(row, dict) for row in rows.values()):
-            return {**content, "rows": {name: {"block": name, **row} for name, row in rows.items()}}
+            own = {name: {} if row.get("network") else {"block": name} for name, row in rows.items()}
+            return {**content, "rows": {name: {**own[name], **row} for name, row in rows.items()}}
         return content
 
 

@@ -13,7 +13,7 @@ from ctxbench import registry
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.grid import Suite
-from ctxbench.model.hparams import class_name
+from ctxbench.model.hparams import class_name, of_configs
 from ctxbench.model.published import Alternative, Bound, Keep, Published, PublishedRow, line_of, plain_keys
 from ctxbench.model.suite_file import Axes, Figure, Gate, MeasureTable, SuiteFile
 from ctxbench.plugin import brought
@@ -228,7 +228,7 @@ def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any
     names = [name for each in modules for name in (registry.names() if each == "*" else [each])]
     entries = {entry.key: entry for entry in map(registry.get, names)}
     found: dict[str, dict[str, Any]] = {}
-    for module, hparams in given.items():
+    for module, hparams in of_configs(given, {name for entry in entries.values() for name in entry.configs}).items():
         for name, value in hparams.items():
             if module:
                 takers = [key for key, e in entries.items() if registry.means(module, key, e.reference)]

@@ -18,6 +18,7 @@ from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model import metrics
 from ctxbench.model.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Share, as_list
 from ctxbench.model.conditions import CONDITIONS, SHAPE, Condition
+from ctxbench.model.hparams import flat
 from ctxbench.model.keys import OneShape, QuantityKey, Scalar
 from ctxbench.model.published import Published
 
@@ -45,7 +46,7 @@ def _type(condition: Condition) -> Any:
     if condition is SHAPE:
         return OneShape
     if condition.values:
-        return Literal.__getitem__(condition.values)
+        return Annotated[Literal.__getitem__(condition.values), BeforeValidator(condition.meant)]
     return Annotated[condition.kind, AfterValidator(condition.check)]
 
 
@@ -93,8 +94,8 @@ def _conditions(values: dict[str, Any]) -> dict[str, Any]:
                 raise ValueError(
                     f"{key} {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
                 ) from None
-            if key == SHAPE.name:
-                found[key] = [*meant]
+            if key != "device":
+                found[key] = [*meant] if key == SHAPE.name else meant
     return found
 
 
@@ -106,13 +107,15 @@ class MeasureTable(*_SETTINGS, Measure, extra="forbid"):  # type: ignore[misc]  
 
 
 class Gate(_Strict):
-    """Change of latency that `ctxbench check` reports, relative (0.05: 5 %).
+    """Changes that `ctxbench check` reports: of latency from `margin` on, relative (0.05: 5 %).
 
-    `margins` holds rows with a margin of their own, by module ("sa") or by module and mode ("sa train").
+    `margins` holds rows with a margin of their own, by module ("sa") or by module and mode ("sa train"). `accept` names
+    metrics whose exact quantities may grow, as in `["params", "macs=5%"]`.
     """
 
     margin: Share = 0.05
     margins: dict[str, Share] = {}
+    accept: list[str] = []
 
     def of(self, module: str, mode: str) -> float:
         """The margin of a row."""
@@ -159,7 +162,7 @@ class SuiteFile(_Strict):
         default_factory=lambda: [name for name, metric in metrics.metrics().items() if metric.default], min_length=1
     )
     axes: Axes
-    hparams: dict[str, dict[str, Scalar | list[Scalar]]] = {}
+    hparams: dict[str, Annotated[dict[str, Scalar | list[Scalar]], BeforeValidator(flat)]] = {}
     exclude: list[Annotated[dict[str, Scalar], AfterValidator(_conditions)]] = []
     cases: list[Annotated[dict[str, Scalar | list[Scalar]], AfterValidator(_conditions)]] = []
     crossover: list[PairText] = []

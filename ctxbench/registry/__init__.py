@@ -2,15 +2,19 @@
 
 import importlib.util
 import inspect
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ctxbench.base.call_sites import is_library
 from ctxbench.base.errors import UsageError, unknown
-from ctxbench.registry.entry import Entry, Hyperparameter
-from ctxbench.registry.load import import_class, whole_path
+from ctxbench.registry.entry import Entry
+from ctxbench.registry.load import import_maker, whole_path
+from ctxbench.registry.maker import Maker, maker_of_function, name_of
+from ctxbench.registry.objects import SUFFIX, store
 from ctxbench.registry.reader import reader
 from ctxbench.registry.source import class_names, find_source, scan_source
 
@@ -40,12 +44,37 @@ def register(
     listed: bool = True,
     public_code: str = "",
 ) -> Callable[["type[nn.Module]"], "type[nn.Module]"]:
-    """Class decorator that puts an `nn.Module` into the registry under `key`.
+    """Put an `nn.Module` into the registry: a decorator of its class.
 
-    Modules of one `family` have one colour in figures; docs/bring-your-own.md lists the families.
     The class takes `channels` first and then typed keyword hyper-parameters, each with a default. Give every argument
-    of the decorator as a literal: `ctxbench list` reads it from the source without running the file.
-    Raises UsageError if another class holds the key.
+    of the decorator as a literal: `ctxbench list` reads it from the source without running the file. A closed form is
+    over B, C, H, W, n = H*W, N = B*n and the hyper-parameters.
+
+    Args:
+        key: The module's name in commands and tables.
+        title: Its name in tables for readers.
+        paper, year: Where it was published.
+        family: Modules of one family have one colour in figures; docs/bring-your-own.md lists the families.
+        params, macs: Closed forms of the number of parameters, and of the MACs of a pass.
+        out_channels: Closed form of the number of output channels.
+        complexity: Growth of the MACs in n and C, for readers.
+        position_mixing: Whether an output depends on which far position a value is at, or a condition for it.
+        reach: Closed form of the number of positions that the one in the centre reaches.
+        listed: Whether `ctxbench list` has it; one that is not is known by its key alone.
+        public_code: Where another version is, with its licence.
+
+    Returns:
+        The decorator, which returns the class itself.
+
+    Raises:
+        UsageError: If another class holds the key.
+
+    Example:
+        >>> from torch import nn
+        >>> @ctxbench.register("my_norm", title="My norm", params="2*C")
+        ... class MyNorm(nn.BatchNorm2d):
+        ...     def __init__(self, channels: int, *, eps: float = 1e-5) -> None:
+        ...         super().__init__(channels, eps=eps)
     """
 
     def decorate(cls: "type[nn.Module]") -> "type[nn.Module]":
@@ -106,8 +135,8 @@ def means(name: str, key: str, reference: str) -> bool:
     return name in (key, reference, reference.rpartition(":")[2]) or (":" in name and absolute(name) == reference)
 
 
-def of_class(cls: "type[nn.Module]", reference: str | None = None) -> Entry:
-    """The entry of a class that is at hand: as it was registered, else described by its constructor."""
+def of_class(cls: "Callable[..., nn.Module]", reference: str | None = None) -> Entry:
+    """The entry of a class, or of a function, at hand: as it was registered, else described by its parameters."""
     reference = reference or f"{inspect.getfile(cls)}:{cls.__qualname__}"
     for entry in _registered.values():
         if _origin(entry) == _origin_of(inspect.getfile(cls), cls.__qualname__):
@@ -115,15 +144,31 @@ def of_class(cls: "type[nn.Module]", reference: str | None = None) -> Entry:
     return replace(_describe_class(cls, reference), key=cls.__name__, title=cls.__name__)
 
 
-def reference_of(cls: "type[nn.Module]") -> str:
-    """Reference of a class for another process: `package.module:Class`, or `/path/file.py:Class` outside a package.
+def references_of(things: "Iterable[str | Callable[..., nn.Module]]") -> list[str]:
+    """References for another process, of names (which stay), classes, functions of `channels`, and instances.
 
-    UsageError for a class of the running script or notebook: another process would have to run that again.
+    UsageError for anything else.
     """
-    if cls.__module__ == "__main__":
-        raise UsageError(f"the class {cls.__qualname__} is in the running script; put it into a file of its own")
-    source = cls.__module__ if "." in cls.__module__ else str(Path(inspect.getfile(cls)).resolve())
-    return f"{source}:{cls.__qualname__}"
+    found: list[str] = []
+    taken: Counter[str] = Counter()
+    for each in things:
+        if isinstance(each, str):
+            found.append(each)
+            continue
+        if not callable(each):
+            raise UsageError(
+                f"modules holds {type(each).__name__}; it takes names such as 'sa' or 'path.py:Class', classes, "
+                "functions of the number of channels, and instances"
+            )
+        if isinstance(each, type) and each.__module__ != "__main__" and "." not in each.__qualname__:
+            file = Path(inspect.getfile(each)).resolve()
+            installed = is_library(file) or each.__module__.startswith(f"{BUILT_IN}.")
+            found.append(f"{each.__module__ if installed else file}:{each.__qualname__}")
+            continue
+        name = name_of(each)
+        taken[name] += 1
+        found.append(store(each, f"{name}_{taken[name]}" if taken[name] > 1 else name))
+    return found
 
 
 @cache
@@ -183,7 +228,20 @@ def _from_reference(reference: str) -> Entry:
         raise UsageError(f"{reference!r} names no class; write {reference.rstrip(':')}:ClassName")
     if told := reader():
         return told.entry(reference)
-    return of_class(import_class(reference), absolute(reference))
+    made, whole = import_maker(reference), absolute(reference)
+    if not isinstance(made, Maker):
+        if source.endswith(SUFFIX):  # a class of a notebook has no file
+            known = maker_of_function(class_name, made).hyperparameters
+            return Entry(class_name, whole, source, class_name, hyperparameters=known)
+        return of_class(made, whole)
+    if isinstance(made.function, type) and not source.endswith(SUFFIX):
+        entry = of_class(made.function, whole)
+    else:
+        file = whole_path(source) if source.endswith((".py", SUFFIX)) else find_source(source)
+        entry = Entry(class_name, whole, str(file), class_name)
+    return replace(
+        entry, given=made.given, hyperparameters=made.hyperparameters, made_for=made.made_for, takes=made.takes
+    )
 
 
 def absolute(reference: str) -> str:
@@ -192,18 +250,11 @@ def absolute(reference: str) -> str:
     return f"{whole_path(source)}:{class_name}" if source.endswith(".py") else reference
 
 
-def _describe_class(cls: "type[nn.Module]", reference: str) -> Entry:
-    parameters = list(inspect.signature(cls).parameters.values())[1:]
-    hyperparameters = tuple(
-        Hyperparameter(
-            p.name,
-            "typing.Any" if p.annotation is p.empty else inspect.formatannotation(p.annotation),
-            None if p.default is p.empty else p.default,
-        )
-        for p in parameters
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+def _describe_class(cls: "Callable[..., nn.Module]", reference: str) -> Entry:
+    maker = maker_of_function(cls.__name__, cls)
+    return Entry(
+        cls.__name__, reference, inspect.getfile(cls), given=maker.given, hyperparameters=maker.hyperparameters
     )
-    return Entry(cls.__name__, reference, inspect.getfile(cls), hyperparameters=hyperparameters)
 
 
 def _origin(entry: Entry) -> tuple[str, str]:

@@ -1,51 +1,18 @@
 """Description of one context module without importing it."""
 
 import json
-import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.errors import UsageError, unknown
+from ctxbench.registry.constructor import Given
 from ctxbench.registry.formula import evaluate
-from ctxbench.registry.load import import_class
+from ctxbench.registry.hyperparameter import Hyperparameter
+from ctxbench.registry.load import import_maker
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-# As the value of a hyper-parameter: the input's number of channels.
-CHANNELS = "channels"
-
-
-@dataclass(frozen=True)
-class Hyperparameter:
-    """One keyword of a module's constructor: its name, its type as written, its default."""
-
-    name: str
-    annotation: str
-    default: Any
-
-    def parse(self, value: Any) -> Any:
-        """`value` if it is of the declared type; UsageError otherwise."""
-        from pydantic import TypeAdapter, ValidationError  # slow to import, needed only here
-
-        if self.stands_for_channels(value):
-            return value
-        try:
-            declared = eval(  # noqa: S307  # the annotation comes from a module file that is run anyway
-                self.annotation, {"Literal": typing.Literal, "typing": typing}
-            )
-        except Exception:
-            return value
-        try:
-            return TypeAdapter(declared).validate_python(value, strict=not isinstance(value, int))
-        except ValidationError:
-            raise UsageError(f"hyper-parameter {self.name!r} is {value!r}; it must be {self.annotation}") from None
-
-    def stands_for_channels(self, value: Any) -> bool:
-        """True if a value is the word `channels`, which stands for the input's number of channels; texts keep it."""
-        return value == CHANNELS and not any(word in self.annotation for word in ("str", "Literal"))
 
 
 @dataclass(frozen=True)
@@ -56,10 +23,12 @@ class Entry:
     `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
     convention. `position_mixing` says whether an output depends on which far position a value is at, or only on a mean
     over the positions; it may be a condition on the hyper-parameters in the same language. `reach` is how many
-    positions the one in the centre reaches. What is not `listed` is known by its key alone. For readers,
+    positions the one in the centre reaches. What is not `listed` is known by its key alone. `given` is what the
+    constructor gets first; what gets no number of channels is a whole network, or a block of one width. For readers,
     `complexity` is the growth in n and C, `public_code` where another version is, with its licence, `about` the first
     paragraph of the file's docstring, `details` the class's docstring, which says what the hyper-parameters mean.
-    `reference` (`package.module:Class` or `/path/file.py:Class`) is what `load` imports.
+    `reference` (`package.module:Class` or `/path/file.py:Class`) is what `load` imports. `made_for` is the one number
+    of channels that an instance takes, `takes` a layout other than [B, C, H, W] that its arguments say.
     """
 
     key: str
@@ -77,26 +46,40 @@ class Entry:
     reach: str = "n"
     listed: bool = True
     public_code: str = ""
+    given: Given = "channels"
     hyperparameters: tuple[Hyperparameter, ...] = ()
     about: str = ""
     details: str = ""
     broken: str | None = None
+    made_for: int | None = None
+    takes: str = ""
 
-    def load(self) -> "type[nn.Module]":
-        """Import the module's class. This runs the code of its file."""
+    def load(self) -> "Callable[..., nn.Module]":
+        """Import the module's class, or what else makes its modules. This runs the code of its file."""
         if self.broken:
             raise UsageError(f"module {self.key!r} cannot be loaded: {self.broken}")
-        return import_class(self.reference)
+        return import_maker(self.reference)
 
     def build(self, channels: int, hparams: Mapping[str, Any] | None = None) -> "nn.Module":
         """Construct the module for `channels` input channels; hyper-parameters not given keep their defaults."""
         return self.load()(channels, **self.check_hparams(hparams or {}, channels))
 
+    @property
+    def configs(self) -> set[str]:
+        """The configs whose fields are hyper-parameters: `cfg` of `cfg.heads`, `cfg.attn` of `cfg.attn.heads`."""
+        return {each.name.rpartition(".")[0] for each in self.hyperparameters if "." in each.name}
+
     def check_hparams(self, hparams: Mapping[str, Any], channels: int | None = None) -> dict[str, Any]:
         """The given hyper-parameters, each checked against its declared name and type.
 
-        With `channels`, the word `channels` is replaced by that number.
+        With `channels`, the word `channels` is replaced by that number. UsageError for what it does not have, and for a
+        number of channels that an instance is not made for.
         """
+        if channels and self.made_for not in (None, channels):
+            raise UsageError(
+                f"{self.key} is made for {self.made_for} channels and not for {channels}: take inputs "
+                f"[B, {self.made_for}, H, W], or give its class, or a function of channels"
+            )
         known = {parameter.name: parameter for parameter in self.hyperparameters}
         for name in hparams:
             if name not in known:

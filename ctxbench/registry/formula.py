@@ -8,8 +8,9 @@ from typing import Any
 
 from ctxbench.base.errors import UsageError
 
-# The longest closed form in characters, and the largest integer in it in bits.
-LONGEST, WIDEST = 1000, 4096
+# The longest closed form in characters, and the largest integer in it in bits: a float can hold it.
+LONGEST, WIDEST = 1000, 1000
+_TOO_WIDE = f"has an integer of more than {WIDEST} bits"
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -49,6 +50,8 @@ def evaluate(formula: str, names: Mapping[str, Any]) -> int:
         raise FormulaError(f"the closed form {formula!r} cannot be evaluated: {error}") from None
     if isinstance(value, bool) or not isinstance(value, int):
         raise FormulaError(f"the closed form {formula!r} gives {value!r}, not an integer")
+    if value.bit_length() > WIDEST:
+        raise FormulaError(f"the closed form {formula!r} {_TOO_WIDE}")
     return value
 
 
@@ -96,5 +99,5 @@ def _computed(op: ast.operator, left: Any, right: Any) -> Any:
         if is_power and right < 0:
             raise FormulaError("has a negative exponent")
         if (left.bit_length() * right if is_power else left.bit_length() + right.bit_length()) > WIDEST:
-            raise FormulaError(f"has an integer of more than {WIDEST} bits")
+            raise FormulaError(_TOO_WIDE)
     return _BINARY[type(op)](left, right)

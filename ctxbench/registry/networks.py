@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 from ctxbench.base import extras
 from ctxbench.base.errors import UsageError, unknown
@@ -142,5 +141,7 @@ def _no_downloads() -> AbstractContextManager[object]:
 
     def refuse(*arguments: object, **settings: object) -> None:
         raise UsageError(NO_WEIGHTS)
+
+    from unittest.mock import patch  # it imports asyncio, which no run without a network need wait for
 
     return patch("torch.hub.download_url_to_file", refuse)

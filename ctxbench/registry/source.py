@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
-from ctxbench.registry.entry import Entry, Hyperparameter
+from ctxbench.registry.entry import Entry
+from ctxbench.registry.hyperparameter import Hyperparameter
 
 
 def find_source(dotted: str) -> Path:
@@ -30,13 +32,13 @@ def find_source(dotted: str) -> Path:
 
 
 def class_names(path: Path) -> list[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    tree = ast.parse(disk.read_text(path), filename=str(path))
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
 def scan_source(path: Path, module_name: str) -> Iterator[Entry]:
     """Entries of the decorated classes of a file, read from its syntax tree."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    tree = ast.parse(disk.read_text(path), filename=str(path))
     for node in tree.body:
         if not isinstance(node, ast.ClassDef):
             continue
@@ -62,7 +64,7 @@ def _called_name(function: ast.expr) -> str:
 
 def _constructor(class_name: str, path: Path, module_name: str) -> ast.FunctionDef | None:
     """The constructor of a class, or one that it inherits from a class of its file or of a file beside that."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    tree = ast.parse(disk.read_text(path), filename=str(path))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     beside = {
         alias.name: path.with_name(f"{(node.module or '').rpartition('.')[2]}.py")
@@ -90,4 +92,4 @@ def _hyperparameters(constructor: ast.FunctionDef | None) -> Iterator[Hyperparam
     pairs = list(zip(taken.args, [*required, *taken.defaults], strict=True))[2:]  # after self, channels
     for argument, default in (*pairs, *zip(taken.kwonlyargs, taken.kw_defaults, strict=True)):
         annotation = ast.unparse(argument.annotation) if argument.annotation else "typing.Any"
-        yield Hyperparameter(argument.arg, annotation, ast.literal_eval(default) if default else None)
+        yield Hyperparameter(argument.arg, annotation, ast.literal_eval(default) if default else None, default is None)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ctxbench.base import disk
 from ctxbench.base.number import Number, rough_ratio
 from ctxbench.base.statistics import Line
 from ctxbench.model.metric import RecordRow
@@ -236,7 +236,7 @@ def claims_of(suite: str, title: str) -> Sequence[Claim]:
     name, package = suite.replace("-", "_"), package_of(suite)
     if not package or not name.isidentifier() or find_spec(f"{package}.{name}") is None:
         return ()
-    if tomllib.loads((files(package) / f"{suite}.toml").read_text(encoding="utf-8"))["title"] != title:
+    if tomllib.loads(disk.package_text(package, f"{suite}.toml"))["title"] != title:
         return ()
     claims: Sequence[Claim] = import_module(f"{package}.{name}").CLAIMS
     return claims

@@ -27,22 +27,6 @@ def csv_line(cells: Iterable[Any]) -> str:
 csv.field_size_limit(2**31 - 1)
 
 
-def append_text(path: Path, text: str) -> None:
-    """Append all of `text` or, if the disk fills, none of it."""
-    disk.check_place(path)
-    # Without a buffer, whose rest would be written when the file is closed.
-    with path.open("ab", buffering=0) as file:
-        start = file.tell()
-        left = memoryview(disk.encoded(text))
-        try:
-            while left:
-                left = left[file.write(left) :]
-            os.fsync(file.fileno())
-        except BaseException:
-            file.truncate(start)
-            raise
-
-
 def mend(path: Path, header: Iterable[str]) -> int:
     """Remove what is not whole: a torn end, lines with more or fewer cells than the header; how many there were.
 
@@ -59,23 +43,8 @@ def mend(path: Path, header: Iterable[str]) -> int:
         kept = [row for row in rows if len(row) == len(rows[0])]
         torn, whole = len(rows) - len(kept), disk.encoded("".join(map(csv_line, kept)))
     if whole != written:
-        replace_file(path, whole)
+        disk.replace(path, whole)
     return torn
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, through a rename, whatever other processes write there."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    disk.check_place(temporary)
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def fingerprint(path: Path) -> dict[str, Any]:

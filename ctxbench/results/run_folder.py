@@ -18,13 +18,11 @@ from ctxbench.base.notes import BROKEN, Note
 from ctxbench.model.messages import Sample, TimelineStep
 from ctxbench.model.record import Record, columns
 from ctxbench.results.csv_file import (
-    append_text,
     csv_line,
     csv_rows,
     fingerprint,
     mend,
     read_columns,
-    replace_file,
 )
 from ctxbench.results.rows import frame_of
 from ctxbench.results.run_meta import check_meta, require
@@ -83,7 +81,7 @@ class RunFolder:
         except disk.NoFile:
             raise UsageError(f"{path} is no run folder: it has no run.json") from None
         schema = meta.get("schema") if isinstance(meta, dict) else None
-        if schema != SCHEMA:
+        if type(schema) is not int or schema != SCHEMA:  # 10.0 is none
             raise UsageError(
                 f"{path / 'run.json'} has schema {schema!r}, and this ctxbench reads schema {SCHEMA}: read the run "
                 "with the ctxbench that wrote it, or measure it again"
@@ -120,7 +118,7 @@ class RunFolder:
         """Rewrite `run.json` whole, through a rename."""
         with disk.writing(self.path):
             self.meta |= changes
-            replace_file(self.path / "run.json", (json.dumps(self.meta, indent=2) + "\n").encode())
+            disk.replace(self.path / "run.json", (json.dumps(self.meta, indent=2) + "\n").encode())
 
     def finish(self, state: str) -> None:
         """Write into `run.json` how the run ended, and which tables it has left."""
@@ -164,19 +162,19 @@ class RunFolder:
     def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows to a table, in the order of its own columns."""
         path = self.path / name
-        with path.open(encoding="utf-8", newline="") as file:
-            header = next(csv.reader(file))
-        append_text(path, "".join(csv_line(row.get(column) for column in header) for row in rows))
+        header = next(csv.reader([disk.first_line(path)]))
+        disk.append(path, disk.encoded("".join(csv_line(row.get(column) for column in header) for row in rows)))
 
     def write_records(self, records: Iterable[Record]) -> None:
-        """Write `records.csv` whole, with notes on what this run knows of a row: disturbed, or of a broken module."""
-        broken = set(self.meta.get("broken") or ())
+        """Write `records.csv` whole, with notes on what this run knows of a row: disturbed, broken or marked."""
+        broken, marks = set(self.meta.get("broken") or ()), self.meta.get("marks") or {}
         records = list(records)
         for record in records:
             record.note(*doubt(record.others_share), *[Note(BROKEN)] * (record.module in broken))
+            record.note(*(Note("mark", {"text": text}) for text in marks.get(record.module, ())))
         lines = [csv_line(columns()), *(csv_line(record.row().values()) for record in records)]
         with disk.writing(self.path):
-            replace_file(self.path / "records.csv", disk.encoded("".join(lines)))
+            disk.replace(self.path / "records.csv", disk.encoded("".join(lines)))
 
     def finished(self) -> dict[str, dict[int, Record]]:
         """Records of the finished processes of each case, by their numbers."""
@@ -189,7 +187,7 @@ class RunFolder:
         """Keep what a case printed or raised, for a person to read: `log.txt`. Paths are from the working folder."""
         text = text.replace(f"{Path.cwd()}{os.sep}", "").rstrip()
         with disk.writing(self.path):
-            append_text(self.path / "log.txt", f"== {case}\n{text}\n\n")
+            disk.append(self.path / "log.txt", disk.encoded(f"== {case}\n{text}\n\n"))
 
     def recover(self) -> list[str]:
         """Remove what a killed writer left half done: lines that are torn, rows of a process that did not finish.
@@ -220,7 +218,7 @@ class RunFolder:
         with disk.writing(self.path):
             for name, header in tables().items():
                 if not (self.path / name).exists():
-                    (self.path / name).write_text(csv_line(each.name for each in header), encoding="utf-8")
+                    disk.append(self.path / name, csv_line(each.name for each in header).encode())
 
     def _widen(self, name: str) -> None:
         """Add the columns that a table lacks, empty, behind its own."""
@@ -228,14 +226,14 @@ class RunFolder:
         added = [each.name for each in tables()[name] if each.name not in header]
         if added:
             lines = [[*header, *added], *([*row, *[""] * len(added)] for row in rows)]
-            replace_file(self.path / name, disk.encoded("".join(map(csv_line, lines))))
+            disk.replace(self.path / name, disk.encoded("".join(map(csv_line, lines))))
 
     def _keep(self, name: str, wanted: Callable[[Mapping[str, str]], bool]) -> None:
         """Rewrite a table without the rows that are not wanted, if it has any."""
         header, rows = csv_rows(self.path / name)
         kept = [row for row in rows if wanted(dict(zip(header, row, strict=True)))]
         if len(kept) < len(rows):
-            replace_file(self.path / name, disk.encoded("".join(map(csv_line, [header, *kept]))))
+            disk.replace(self.path / name, disk.encoded("".join(map(csv_line, [header, *kept]))))
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of `records.csv`, with a list of notes each, and the quantities that derive from others.

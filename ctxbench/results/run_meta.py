@@ -53,6 +53,12 @@ class _Table(_Part):
     rows: int
 
 
+class _Counted(_Part):
+    """The code that counted, where it is not the code that measured (`research/recount.py`)."""
+
+    commit: str
+
+
 class _Reused(_Part):
     cases: list[str]
 
@@ -84,6 +90,7 @@ class _Meta(_Part):
     sheets: dict[str, _Sheet] | None = None
     candidates: list[str] = []
     broken: list[str] = []
+    counted: _Counted | None = None
     reused: _Reused | None = None
     tables: dict[str, _Table] = {}
     claims: list[StoredClaim] = []
@@ -105,6 +112,8 @@ def check_meta(meta: Mapping[str, Any], path: Path) -> None:
         key = ".".join(map(str, problem["loc"]))
         wanted = problem["msg"].removeprefix("Input should be ").partition(" or instance")[0]
         what = "is missing" if problem["type"] == "missing" else f"is {repr(problem['input'])[:80]}, not {wanted}"
+        if problem["type"] == "value_error":
+            what = f"is wrong: {problem['msg'].removeprefix('Value error, ')}"
         raise UsageError(f"{path} is damaged: {key} {what}") from None
 
 

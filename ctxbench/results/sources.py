@@ -15,6 +15,7 @@ from typing import Any
 
 from ctxbench.base import disk
 from ctxbench.base.call_sites import is_library
+from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
 
 PACKAGE = "ctxbench"
@@ -24,7 +25,7 @@ LONGEST_PATH = 4096
 
 def own_files(names: Iterable[str]) -> dict[str, str]:
     """Files of imported modules that are a person's own, with their SHA-256: none of ctxbench or a library."""
-    return {str(file): sha256(file) for name in names if (file := _own_file(name))}
+    return {str(file): disk.sha256(file) for name in names if (file := _own_file(name))}
 
 
 def _own_file(name: str) -> Path | None:
@@ -44,11 +45,6 @@ def _file_of(name: str) -> Path:
     return Path(file if isinstance(file, str) else "")
 
 
-def sha256(file: Path) -> str:
-    """The hash of a file; empty if it is not there."""
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
-
-
 def code_digest() -> str:
     """SHA-256 over ctxbench, its modules and networks: their source and the data that they are installed with."""
     specs = [importlib.util.find_spec(name) for name in (PACKAGE, f"{PACKAGE}.modules", f"{PACKAGE}.networks")]
@@ -61,7 +57,7 @@ def digest(files: Sequence[Path]) -> str:
     """SHA-256 over the names and contents of files."""
     found = hashlib.sha256()
     for file in files:
-        found.update(f"{sha256(file)} {file.name}\n".encode())
+        found.update(f"{disk.sha256(file)} {file.name}\n".encode())
     return found.hexdigest()
 
 
@@ -101,30 +97,54 @@ def changed_files(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
     """
     then, imports = meta.get("sources") or {}, meta.get("imports") or {}
     now = {name: Path(file).resolve() for name, file in _files(cases).items() if name in then}
-    changed = [relative(file) for name, file in now.items() if sha256(file) != then[name]["sha256"]]
+    changed = [relative(file) for name, file in now.items() if disk.sha256(file) != then[name]["sha256"]]
     for row in dict.fromkeys(row_name(case.module, case.network) for case in cases):
-        found = {file: sha256(Path(file)) for file in imports.get(row, {})}
+        found = {file: disk.sha256(Path(file)) for file in imports.get(row, {})}
         changed += [f if found[f] else f"{f} (not found)" for f in found if found[f] != imports[row][f]]
     if cases and PACKAGE in then and code_digest() != then[PACKAGE]["sha256"]:
         changed.append(then[PACKAGE]["file"])
     return list(dict.fromkeys(changed))
 
 
-def foreign_code(folder: Path, meta: Mapping[str, Any]) -> list[str]:
-    """Python files that a run folder would have run and that are not the reader's own.
+def check_own_code(folder: Path, meta: Mapping[str, Any], names: Iterable[str], run_its_code: bool) -> None:
+    """UsageError if these references of a run folder name Python files that are not the reader's own.
 
-    One's own are below the working folder, or in the git repository that it is in, and not in the run folder.
+    One's own are below the working folder, or in the git repository that it is in, and not in the run folder. Others
+    may be run with `run_its_code`, if they are what the run was measured by, as far as `run.json` knows it.
     """
     roots, folder = [Path.cwd(), _repository(Path.cwd())], folder.resolve()
-    named = [text.rpartition(":")[0] for text in _texts(meta.get("definition") or {})]
-    suite = Path((meta.get("suite_file") or {}).get("file") or "suite.toml")
-    named.append(str(suite.with_name(f"{suite.stem.replace('-', '_')}.py")))
-    files = [Path(name).resolve() for name in dict.fromkeys(named) if name.endswith(".py") and len(name) < LONGEST_PATH]
-    return [
-        str(file)
-        for file in files
-        if file.is_file() and (file.is_relative_to(folder) or not any(file.is_relative_to(root) for root in roots))
+    named = dict.fromkeys(file for name in names for file in _code_of(name.rpartition(":")[0]))
+    files = [file.resolve() for file in named if len(str(file)) < LONGEST_PATH and file.is_file()]
+    foreign = [
+        file for file in files if file.is_relative_to(folder) or not any(file.is_relative_to(root) for root in roots)
     ]
+    if foreign and not run_its_code:
+        raise UsageError(
+            f"{folder} names code that is not below the working folder: {', '.join(map(str, foreign))}; read it, and "
+            "add --run-its-code to run it"
+        )
+    known = {str(disk.whole(Path(each["file"]))): each["sha256"] for each in (meta.get("sources") or {}).values()}
+    for own in (meta.get("imports") or {}).values():
+        known |= {str(disk.whole(Path(file))): digest_of for file, digest_of in own.items()}
+    for file in foreign:
+        if known.get(str(file), now := disk.sha256(file)) != now:
+            raise UsageError(
+                f"{file} is not what {folder} was measured by; read it, and name it with --module of check or run"
+            )
+
+
+def named_code(meta: Mapping[str, Any]) -> list[str]:
+    """The references in a run's definition, and the Python file beside its suite."""
+    suite = Path((meta.get("suite_file") or {}).get("file") or "suite.toml")
+    return [*_texts(meta.get("definition") or {}), f"{suite.with_name(suite.stem.replace('-', '_'))}.py:"]
+
+
+def _code_of(source: str) -> list[Path]:
+    """The file of a reference; of a dotted name, where the working folder would have it."""
+    if source.endswith(".py"):
+        return [Path(source)]
+    top = source.partition(".")[0]
+    return [Path(f"{top}.py"), Path(top, "__init__.py")] if top.isidentifier() else []
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -149,7 +169,8 @@ def commit_of(file: Path, changed: Path) -> str | None:
     """The commit of a tracked file, with `+changes` if tracked files at or below `changed` differ; None without one."""
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(file.parent), *arguments]
+        # fsmonitor is a program that the repository's settings may name.
+        command = ["git", "-c", "core.fsmonitor=false", "-C", str(file.parent), *arguments]
         # Bytes: its sentences name files, and the locale may have no letters for them.
         return os.fsdecode(subprocess.run(command, capture_output=True, check=True).stdout).strip()
 

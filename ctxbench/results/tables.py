@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ctxbench.base import limits
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
 from ctxbench.base.notes import parsed
@@ -111,7 +112,7 @@ def medians() -> dict[str, str]:
 def _numbers(text: str, path: Path, line: int) -> list[int]:
     """The numbers of the processes that a row's times come from."""
     try:
-        return [int(number) for number in text.split()]
+        return [limits.integer(number) for number in text.split()]
     except ValueError:
         raise UsageError(f"{path}, line {line}: rounds is {text!r}, not the numbers of processes") from None
 

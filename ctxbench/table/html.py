@@ -1,22 +1,23 @@
-"""A table as an HTML fragment, and the templates that it and the page share; everything from outside is escaped."""
+"""A table as an HTML fragment, and the templates that it and the page share; what is from outside is escaped."""
 
 import base64
 import hashlib
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from ctxbench.base import disk
+from ctxbench.base.texts import safe
 from ctxbench.table.table import Table
 
 
 def template_text(name: str) -> str:
     """A template by its package and its file: `package:file`."""
     package, _, file = name.partition(":")
-    return files(package).joinpath(*file.split("/")).read_text(encoding="utf-8")
+    return disk.package_text(package, file)
 
 
 @cache
@@ -25,6 +26,7 @@ def environment() -> Environment:
         loader=FunctionLoader(template_text),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: safe(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -14,6 +14,11 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
+def paragraph(text: str) -> str:
+    """The same as a paragraph of its own: it begins no list, heading or rule."""
+    return re.sub(r"^(\d*)([-+#=.)])", r"\1\\\2", escape(text))
+
+
 def render_markdown(table: Table, *, trusted: bool = False) -> str:
     """The table with its title above, its caption and footnotes below. Bold: best; italic: predicted or failed.
 

@@ -1,11 +1,10 @@
-"""Result of a function, which a notebook shows as the command prints it."""
+"""Result of a function, which prints as its command does."""
 
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ctxbench.table.html import render_html
-from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Table
 
 if TYPE_CHECKING:
@@ -36,8 +35,10 @@ class Result(Generic[Value]):
         return self.tables[0].data
 
     def __repr__(self) -> str:
-        """Tables in Markdown, and the sentences."""
-        return "\n".join(render_markdown(part) if isinstance(part, Table) else part for part in self.parts)
+        """The tables and the sentences as the command prints them."""
+        from ctxbench.table.terminal import as_text  # rich, which a value needs not
+
+        return as_text(self.parts)
 
     def _repr_html_(self) -> str:
         """The same in a notebook."""

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from ctxbench.base.texts import csv_cell, safe
+from ctxbench.plugin import loaded
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -18,8 +21,19 @@ NUMERIC_ORIGINS = ("published", "counted", "predicted", "measured", "ratio")
 Tone = Literal["", "good", "doubtful", "bad"]
 
 
+class _Safe:
+    """Base of the parts of a table: each text in it is safe, whatever format shows it."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, str) and not value.isprintable():
+                object.__setattr__(self, name, safe(value))
+            elif isinstance(value, tuple) and any(isinstance(each, str) and not each.isprintable() for each in value):
+                object.__setattr__(self, name, tuple(map(safe, value)))
+
+
 @dataclass(frozen=True)
-class Cell:
+class Cell(_Safe):
     """One entry. `value` sorts it, `notes` are footnote numbers, `detail` says more than fits.
 
     `short` serves narrow places. `failed`: the text is the status of a row that has no number here. `origin` is how the
@@ -38,7 +52,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(_Safe):
     """A column: `group` spans neighbours that share it; columns of one `part` stay together where width is short.
 
     `origin` is that of each cell that has none of its own.
@@ -66,7 +80,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(_Safe):
     """One case: its cells in the order of the columns, and what a page filters by."""
 
     cells: tuple[Cell, ...]
@@ -76,7 +90,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(_Safe):
     """A table. `numbers` has every row as plain numbers; `rows` may stop earlier, and then `caption` says so."""
 
     name: str
@@ -105,7 +119,7 @@ class Table:
     @cached_property
     def csv(self) -> str:
         """All rows as plain numbers."""
-        return str(self.data.to_csv(index=False, lineterminator="\n"))
+        return csv_of(self.data)
 
     def labels(self) -> list[int]:
         """The positions of the columns that name a row."""
@@ -130,6 +144,14 @@ class Table:
         return found
 
 
+def csv_of(frame: "pd.DataFrame") -> str:
+    """A data frame as a CSV for people."""
+    from pandas.api.types import is_numeric_dtype
+
+    texts = {name: frame[name].map(csv_cell, na_action="ignore") for name in frame if not is_numeric_dtype(frame[name])}
+    return str(frame.assign(**texts).rename(columns=csv_cell).to_csv(index=False, lineterminator="\n"))
+
+
 class Footnotes:
     """Numbers notes in the order in which they are first used; the same sentence has one number."""
 
@@ -148,6 +170,12 @@ class Convention(str):
     """A line of a caption that says what numbers are. Its first clause is enough where there is little room."""
 
     __slots__ = ()
+
+
+def beside(keys: Sequence[str]) -> tuple[list[tuple[Column, list[Cell]]], list[str]]:
+    """Columns that plugins put beside modules of these keys, a cell for each key, and their sentences on them."""
+    found = [columns_of(keys) for columns_of in loaded("beside")]
+    return [column for columns, _ in found for column in columns], [text for _, text in found if text]
 
 
 def plain_table(headings: Mapping[str, Origin], rows: Iterable[Sequence[str | Cell]], title: str = "") -> Table:

@@ -1,12 +1,14 @@
 """A table for the terminal: as many parts side by side as the width allows, the others below."""
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from ctxbench.base.terminal import safe
+from ctxbench.base.terminal import console
+from ctxbench.base.texts import safe
 from ctxbench.table.table import Cell, Column, Convention, Row, Table
 
 SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹ ")
@@ -16,6 +18,8 @@ GAP = "  "
 # A column of words is broken into lines, down to this part of the width, before other columns go below.
 FOLDED = {"label": 3, "text": 6}
 
+# Where there is no terminal, nothing is cut to its width.
+WIDTH = 200
 # Columns under one heading: (heading, positions).
 Groups = Sequence[tuple[str, list[int]]]
 
@@ -150,3 +154,14 @@ def plain(cell: Cell) -> str:
 def render_terminal(table: Table) -> TerminalTable:
     """A rich renderable of the table; `rich.console.Console().print` draws it."""
     return TerminalTable(table)
+
+
+def as_text(parts: Iterable[Table | str]) -> str:
+    """Tables and sentences as the terminal shows them, in plain text."""
+    screen = console(width=shutil.get_terminal_size((WIDTH, 0)).columns, styled=False)
+    with screen.capture() as captured:
+        for part in parts:
+            screen.print(
+                Text(part) if isinstance(part, str) else render_terminal(part), soft_wrap=isinstance(part, str)
+            )
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -19,12 +19,27 @@ from ctxbench.worker.tree import enter_tree
 
 def begin(trees: Sequence[str], static: bool) -> None:
     """Import what tasks need, with modules from a source tree if one is given; what `static` metrics need, too."""
+    sys.unraisablehook = _tell_ignored
     importlib.import_module("torch")  # before anything of a user's is on the search path
     for tree in trees:
         enter_tree(Path(tree))
     tasks.preload(static)
     if not trees:
         sys.path.insert(0, os.getcwd())  # a user's modules may import their neighbours
+
+
+_told: set[str] = set()
+
+
+def _tell_ignored(raised: "sys.UnraisableHookArgs") -> None:
+    """Say once, in a line, what was raised where nothing can take it, such as in a `__del__`."""
+    where = getattr(raised.object, "__qualname__", "") or raised.err_msg or "code of the module"
+    last = traceback.extract_tb(raised.exc_traceback)[-1:]
+    line = "".join(f" ({Path(each.filename).name}, line {each.lineno})" for each in last)
+    sentence = f"ignored: {where} raised {raised.exc_type.__name__}: {raised.exc_value}{line}"
+    if sentence not in _told:
+        _told.add(sentence)
+        print(sentence, file=sys.stderr)
 
 
 def send(messages: int, tag: bytes, message: Reply) -> None:

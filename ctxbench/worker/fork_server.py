@@ -86,7 +86,6 @@ class _Server:
             self._become_child(task, tag)
         with contextlib.suppress(PermissionError, ProcessLookupError):  # the child may have done it, or be gone
             os.setpgid(pid, pid)
-        send(self.messages, tag, Started(pid))
         code = os.waitstatus_to_exitcode(self._wait(pid))
         send(self.messages, tag, Ended(max(code, 0), max(-code, 0), end_left(pid)))
 
@@ -120,6 +119,8 @@ class _Server:
         messages, acks = _moved(self.messages), _moved(self.acks)
         code = 1
         try:
+            # Sent by the child, so that its number, without which nobody can kill it, comes before what it reports.
+            send(messages, tag, Started(os.getpid()))
             code = run_task(task, emitter(messages, tag, lambda: os.read(acks, 1)))
         finally:
             os._exit(code)

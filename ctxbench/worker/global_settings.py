@@ -1,6 +1,5 @@
-"""Global settings that a module may change in its process: the settings of torch, and that there is one process."""
+"""Global settings that a module may change in its process."""
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,17 +32,3 @@ def changed(before: Mapping[str, Any]) -> list[str]:
     """Changed settings, as `torch.get_num_threads changes from 1 to 2`."""
     now = settings()
     return [f"{name} changes from {value} to {now[name]}" for name, value in before.items() if value != now[name]]
-
-
-class Forks:
-    """Counts how often Python code forks this process."""
-
-    count = 0
-
-    @classmethod
-    def add(cls) -> None:
-        cls.count += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_parent=Forks.add)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from ctxbench.base.forks import Forks
 from ctxbench.base.notes import Note
-from ctxbench.worker.global_settings import DECIDED, THREADS, Forks, changed, settings
+from ctxbench.worker.global_settings import DECIDED, THREADS, changed, settings
 from ctxbench.worker.replaced import replaced
 
 

@@ -17,6 +17,7 @@ from ctxbench.base.notes import Note
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
+from ctxbench.meta.outputs import loss_of
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.metrics.compile import compile_deadline, fresh_caches
 from ctxbench.metrics.matmul import matmul_rate
@@ -40,8 +41,10 @@ class CaseMeasurement:
         emit: Callable[[Message], object],
         counter: str = "ctxbench",
         force: bool = False,
+        any_network: bool = False,
     ) -> None:
         self.case, self.settings, self.emit, self.counter, self.force = case, settings, emit, counter, force
+        self.is_block = not (case.network or any_network)
         self.predicted_bytes: int | None = None
         self._side_effects = SideEffects()
         self.entry = case.entry  # from here on the module's code may run
@@ -201,7 +204,7 @@ class CaseMeasurement:
         with compile_deadline(limit_s) if self.execution.has_limit else nullcontext():
             step = self._step(mode)
             seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
-        self.report({}, *check_output(outputs[0], self.x, self.case, mode, self.model))
+        self.report({}, *check_output(outputs[0], self.x, self.case, mode, self.model, self.is_block))
         self._first = at_one_position(outputs[0])
         return Pass(step, seconds)
 
@@ -239,7 +242,10 @@ class CaseMeasurement:
             )
 
     def _step(self, mode: Mode) -> Step:
-        """One pass: a forward in inference mode, or forward, `y.sum().backward()` with gradients None before."""
+        """One pass: a forward in inference mode, or forward, `y.sum().backward()` with gradients None before.
+
+        Of several outputs, as a whole network may have, the sum is that of all.
+        """
         if mode not in self.execution.modes:
             raise devices.Unsupported(self.execution.no_training)
         self.model.train(mode == "train")
@@ -260,7 +266,7 @@ class CaseMeasurement:
                 parameter.grad = None
             with self.autocast():
                 y = forward(x)
-            y.sum().backward()
+            loss_of(y).backward()
             return y
 
         return train if mode == "train" else infer

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 # In a source tree of ctxbench itself, this folder installs as `ctxbench.modules`.
@@ -40,6 +41,11 @@ def _use_modules(folder: Path) -> None:
 
 def own_file(file: str, root: Path) -> bool:
     """Return whether a file belongs to the tree, and not to an environment that happens to lie inside it."""
-    path, top, environment = (Path(each).resolve() for each in (file, root, sys.prefix))
+    return _own_folder(os.path.dirname(os.path.realpath(file) if os.path.islink(file) else file), root)
+
+
+@cache
+def _own_folder(folder: str, root: Path) -> bool:
+    path, top, environment = (Path(each).resolve() for each in (folder, root, sys.prefix))
     inside = environment != top and environment.is_relative_to(top)
     return path.is_relative_to(top) and not (inside and path.is_relative_to(environment))

@@ -1,17 +1,17 @@
 """`ctxbench diff`: what differs between two runs, in the terminal."""
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Any
 
 import typer
 
 from ctxbench.cli.printing import render
+from ctxbench.cli.signature import command_of
+from ctxbench.report import difference
 
 
-def diff(
-    first: Annotated[Path, typer.Argument(metavar="RUN1", help="A run folder.")],
-    second: Annotated[Path, typer.Argument(metavar="RUN2", help="Another one, which may be of another suite.")],
-) -> None:
+@command_of(difference.diff, first=typer.Argument(metavar="RUN1"), second=typer.Argument(metavar="RUN2"))
+def diff(asked: Mapping[str, Any]) -> None:
     """Print the numbers in which two runs differ, as ratios with intervals.
 
     Exact quantities come first, then times that can be told apart.
@@ -19,7 +19,5 @@ def diff(
     Ratios are RUN2 over RUN1, with 95 % intervals; below are what was measured under other conditions and what cannot
     be told.
     """
-    from ctxbench.report import difference
-
-    (table,) = difference.diff(first, second).tables
+    (table,) = difference.diff(**asked).tables
     render(table)

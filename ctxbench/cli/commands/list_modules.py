@@ -1,10 +1,11 @@
-"""`ctxbench list`: the modules that can be measured, the suites, or the networks."""
+"""`ctxbench list`: the modules that can be measured, the suites, networks, or devices."""
 
 from typing import Annotated
 
 import typer
 
-from ctxbench.base.terminal import safe, say
+from ctxbench.base.terminal import say
+from ctxbench.base.texts import safe
 
 
 def list_modules(
@@ -12,13 +13,19 @@ def list_modules(
     networks: Annotated[
         bool, typer.Option("--networks", help="List the networks instead, into which --network puts a module.")
     ] = False,
+    devices: Annotated[
+        bool,
+        typer.Option("--devices", help="List the devices of predicted times, and what is known of each."),
+    ] = False,
 ) -> None:
-    """List the modules that ctxbench and installed packages bring, by family; the suites; or the networks."""
+    """List the modules that ctxbench and installed packages bring, by family; the suites; networks; or devices."""
     if suites:
         _suites()
     if networks:
         _networks()
-    if suites or networks:
+    if devices:
+        _devices()
+    if suites or networks or devices:
         return
     from ctxbench import registry
 
@@ -40,6 +47,14 @@ def _networks() -> None:
     width = max(len(each.key) for each in found)
     for each in found:
         say(f"{each.key.ljust(width)}  {each.title} [{', '.join(map(str, each.shape or ()))}]")
+
+
+def _devices() -> None:
+    from ctxbench.cli.printing import render
+    from ctxbench.plugin import loaded
+
+    for catalogue in loaded("devices"):
+        render(catalogue.table())
 
 
 def _suites() -> None:

@@ -1,20 +1,17 @@
 """`ctxbench report`: tables, figures and a page from run folders."""
 
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ctxbench.base.terminal import say
-from ctxbench.cli.options import Modules, names, split, with_conditions
+from ctxbench.cli.options import Modules, condition_option, names, split
 
 
-@with_conditions("shape")
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are shown side by side.")],
-    conditions: Mapping[str, list[str]],
+    shape: Annotated[list[str] | None, condition_option("shape")] = None,
     out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = Path("ctxbench-report"),
     figures: Annotated[
         str | None,
@@ -70,8 +67,8 @@ def report(
     from ctxbench.results.run_folder import run_folders
 
     sheet, choice = FigureSize.of(width, heading=not no_heading), None
-    if any((columns, modules, conditions, title, label)):
-        shapes = ["x".join(map(str, parse_shape(text))) for text in conditions.get("shape", [])]
+    if any((columns, modules, shape, title, label)):
+        shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
         choice = Choice(split(columns) or [], names(modules) or [], shapes, title, label)
     numbers = read_published(str(published)) if published else None
     pairs = split(crossover) or ()
@@ -79,7 +76,7 @@ def report(
     written = write_report(
         folders, out, split(figures), choice, numbers, pairs, titles, notes,
         formats=list(dict.fromkeys(split(formats) or [])), sheet=sheet,
-        on_step=lambda text: print(text, file=sys.stderr),
+        on_step=lambda text: say(text, stderr=True),
     )  # fmt: skip
     for line in (*written.lines, *written.hints):
         say(line)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ctxbench.base.errors import UsageError
-from ctxbench.cli.options import EXIT_INTERRUPTED, InProcess, Ray, elsewhere
+from ctxbench.cli.options import EXIT_INTERRUPTED, InProcess, Ray, RunItsCode, elsewhere
 from ctxbench.cli.printing import print_interrupted, print_runs, reporter
 
 
@@ -15,9 +15,7 @@ def resume(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also measure the failed cases again.")] = False,
     in_process: InProcess = False,
     ray: Ray = None,
-    run_its_code: Annotated[
-        bool, typer.Option("--run-its-code", help="Run the code that the folder names wherever it lies.")
-    ] = False,
+    run_its_code: RunItsCode = False,
 ) -> None:
     """Measure what a run folder lacks, with the settings that it was begun with, and print its table.
 

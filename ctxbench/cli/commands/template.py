@@ -52,6 +52,42 @@ class {class_name}(nn.Module):
 '''
 
 
+AROUND = '''"""{class_name} as a module of maps [B, C, H, W]."""
+
+from torch import Tensor, nn
+
+{imported}
+
+
+class {class_name}OfMaps(nn.Module):
+    """[B, C, H, W] to [B, C, H, W]."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.block = {class_name}(channels)  # and what else its constructor takes
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        tokens = x.flatten(2).transpose(1, 2)  # [B, N, C], a view; channels last: x.permute(0, 2, 3, 1)
+        y = self.block(tokens)  # and what else its forward takes, such as height and width
+        return y.transpose(1, 2).reshape(batch, channels, height, width)  # channels last: y.permute(0, 3, 1, 2)
+'''
+
+
+def around(reference: str) -> str:
+    """The source of a module of maps around a block, to lie in a file beside the block's. It runs nothing.
+
+    UsageError for a reference that names no class.
+    """
+    source, _, class_name = reference.rpartition(":")
+    if not source or not class_name.isidentifier():
+        raise UsageError(f"--around {reference} is not path.py:Class or package.module:Class")
+    in_package = source.endswith(".py") and (Path(source).parent / "__init__.py").is_file()
+    module = f"{'.' * in_package}{Path(source).stem}" if source.endswith(".py") else source
+    imported = f"from {module} import {class_name}"
+    return AROUND.replace("{class_name}", class_name).replace("{imported}", imported)
+
+
 def write(path: Path, class_name: str | None = None) -> str:
     """Write a working module to a new file `path`; the class's reference, `path:Class`.
 

@@ -10,7 +10,7 @@ PLUGIN = Plugin(
             "Predict",
             "Measure a few kernels on this GPU or CPU and write a file that --device takes.",
             run="command:calibrate",
-            place=4,
+            order=4,
             examples=(
                 "ctxbench calibrate --out my_gpu.toml                  # then: ctxbench predict sa --for my_gpu.toml",
                 "ctxbench calibrate --device cpu --threads 1 --out my_cpu.toml",

@@ -12,8 +12,11 @@ PLUGIN = Plugin(
             "Print which modules fit into a memory at an input, the fastest first. "
             "All is predicted; nothing is measured.",
             run="command:choose",
-            place=1,
-            examples=("ctxbench choose --memory 2GiB --shape 2,512,96,96 --device a100-40gb,t4",),
+            order=1,
+            examples=(
+                "ctxbench choose --shape 1,512,64,64 --device t4",
+                "ctxbench choose --memory 2GiB --shape 2,512,96,96 --device a100-40gb,t4",
+            ),
         )
     },
 )

@@ -1,7 +1,7 @@
 """Modules that fit into so much memory at an input, and their predicted times on devices that are not here."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.mode import Mode
@@ -12,7 +12,9 @@ from ctxbench.model.case import EMPTY, Case
 from ctxbench.model.conditions import CONDITIONS, phrases
 from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import quantity, read_number, static_metrics
-from ctxbench.table.table import Origin, Table, plain_table
+from ctxbench.plugins.predict import NO_TF32
+from ctxbench.plugins.predict.sheet import sheet
+from ctxbench.table.table import Cell, Origin, Table, beside, plain_table
 
 # The family whose modules give every position the same context.
 POOLING = "pooling"
@@ -24,7 +26,8 @@ MOST_IMAGES = 65_536
 class Candidate:
     """A module at an input: the predicted peak in bytes, a time for each device, and why there is none of either.
 
-    `mixes` is whether it lets positions differ in what they get; `batch` is the largest that fits, if it was asked for.
+    `mixes` is whether it lets positions differ in what they get; `batch` is the largest that fits, if it was asked for;
+    `defaults` has, for each device, PyTorch's own default over the time in float32 without TF32, where they differ.
     """
 
     case: Case
@@ -33,6 +36,7 @@ class Candidate:
     reason: str
     mixes: bool
     batch: int | None = None
+    defaults: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -65,7 +69,14 @@ def candidates(
         peak = first.get(_column(mode))
         case = cases[0]
         mixes = case.entry.mixes_positions(case.hparams) and case.entry.family != POOLING
-        yield Candidate(case, peak, times, "" if peak is not None and times else reason, mixes)
+        defaults = {
+            device: note.values["ratio"]
+            for device, record in records.items()
+            for note in record.notes
+            if (note.code, note.about) == (NO_TF32, f"latency_{mode}")
+        }
+        reason = "" if peak is not None and times else reason
+        yield Candidate(case, peak, times, reason, mixes, defaults=defaults)
 
 
 def conditions_of(candidate: Candidate) -> str:
@@ -121,15 +132,38 @@ def peak_with(executor: Executor, plan: Plan, mode: Mode) -> Callable[[Case], in
     return peak
 
 
-def answer(found: Sequence[Candidate], limit: int, devices: Sequence[str], mode: Mode) -> Iterator[Table | str]:
-    """Tables of fitting and other candidates under each of the conditions, and notes for the reader."""
+def answer(
+    found: Sequence[Candidate], limit: int, devices: Sequence[str], mode: Mode, owner: str = ""
+) -> Iterator[Table | str]:
+    """Tables of fitting and other candidates under each of the conditions, and notes for the reader.
+
+    `owner` is the device whose whole memory is the limit, if no other limit was given.
+    """
+    whose = f" (the memory of {owner})" * bool(owner)
     for text in dict.fromkeys(map(conditions_of, found)):
-        yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
+        yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB{whose} on CUDA, predicted ms [80 % band]"
         yield from _by_kind([each for each in found if conditions_of(each) == text], limit, devices)
         yield "=: statistically tied with the fastest one that fits on this device."
+    yield from _without_tf32(found, devices)
+    yield from beside([_published_as(each) for each in found])[1]
+    if any(sheet(each).backend == "cpu" for each in devices):
+        yield "Peaks are those of CUDA; ctxbench memory MODULE --for cpu predicts that of a CPU."
+    if owner:
+        yield "A device's memory is that of its data sheet; ECC, the driver and CUDA's context take a part of it."
     if any(DTYPES[each.case.dtype].autocast for each in found):
         yield str(Note("autocast_cuda"))
     yield "Predicted for PyTorch of today; see docs/plugins/memory.md and docs/plugins/predict.md."
+
+
+def _without_tf32(found: Sequence[Candidate], devices: Sequence[str]) -> Iterator[str]:
+    """A sentence for each device on which PyTorch's own default is another than float32 throughout."""
+    for device in devices:
+        ratios = [each.defaults.get(device, 1.0) for each in found if device in each.times]
+        if any(device in each.defaults for each in found):
+            yield (
+                f"On {device}, float32 is without TF32. PyTorch's default has TF32 in convolutions: such times are "
+                f"{min(ratios):.2f} to {max(ratios):.2f} times these (--dtype tf32-convolutions)."
+            )
 
 
 def _by_kind(found: Sequence[Candidate], limit: int, devices: Sequence[str]) -> Iterator[Table]:
@@ -138,7 +172,7 @@ def _by_kind(found: Sequence[Candidate], limit: int, devices: Sequence[str]) -> 
     for title, part in (
         ("", [each for each in found if each.mixes]),
         (
-            "of what is far away, every position gets the same context, or none",
+            "every position gets the same context from far away, or none",
             [each for each in others if not each.is_empty],
         ),
         ("without a module, for comparison", [each for each in others if each.is_empty]),
@@ -151,17 +185,25 @@ def _table(found: Sequence[Candidate], limit: int, devices: Sequence[str], title
     """Table of those that fit, with a mark on times tied with the fastest; then the others, with reasons."""
     fits, rest = ordered(found, limit, devices[0])
     has_batch = any(each.batch is not None for each in found)
-    rows = []
-    for each in (*fits, *rest):
+    columns, _ = beside([_published_as(each) for each in (*fits, *rest)])
+    rows: list[tuple[str | Cell, ...]] = []
+    for each, *published in zip((*fits, *rest), *(cells for _, cells in columns), strict=True):
         times = {device: own.text() for device, own in each.times.items()}
         tied = [device for device in times if each in fits and is_tied(each, fits, device)]
         cells = [times.get(device, "") + " =" * (device in tied) for device in devices]
         over = each.excess(limit)
         why = f"{_mib(over)} MiB too much" if over else each.reason
         memory = "" if each.memory is None else _mib(each.memory)
-        rows.append((each.case.title, memory, *cells, *[str(each.batch)] * has_batch, why))
+        rows.append((each.case.title, memory, *cells, *[str(each.batch)] * has_batch, *published, why))
     numbers: dict[str, Origin] = dict.fromkeys(("MiB", *devices, *["largest batch"] * has_batch), "predicted")
+    numbers |= {column.name: column.origin for column, _ in columns}
     return plain_table({"module": "label", **numbers, "": "text"}, rows, title)
+
+
+def _published_as(candidate: Candidate) -> str:
+    """The key of the module with its own hyper-parameters; "" with others."""
+    case = candidate.case
+    return case.module if {**case.defaults, **case.hparams} == case.defaults else ""
 
 
 def _mib(size: int) -> str:

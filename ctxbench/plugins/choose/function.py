@@ -1,23 +1,19 @@
 """`ctxbench.choose`."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ctxbench import api
-from ctxbench.base import limits
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.mode import MODES
-from ctxbench.cli.options import HyperParameters, Modules, OneMode, condition_options, names, split
-from ctxbench.cli.signature import Given
 from ctxbench.devices import has_clock
 from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import QuietGate
+from ctxbench.model.conditions import Names, OneShape
 from ctxbench.plugins.choose import choice
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.results.plan import check_installed
@@ -26,52 +22,67 @@ from ctxbench.table.result import Result
 if TYPE_CHECKING:
     from ctxbench.api import Module
 
-UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-def size_in_bytes(text: str) -> int:
-    """`2GiB` or `1500 MB` in bytes. UsageError unless it is a positive size with its unit."""
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
-    if found and not found[2]:
-        raise UsageError(f"--memory {text} has no unit; write it with one, such as 2GiB or 2000MiB")
-    unit = next((size for name, size in UNITS.items() if found and name.lower() == found[2].lower()), None)
-    if not found or unit is None or not float(found[1]):
-        raise UsageError(f"--memory {text!r} is not a size, such as 2GiB or 1500MiB")
-    limits.MEMORY_GIB.check_option("--memory", float(found[1]) * unit / 2**30)
-    return int(float(found[1]) * unit)
-
-
-Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory that is there, such as 2GiB or 1500MiB.")]
-OneShape = Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")]
-Devices = Annotated[str, typer.Option(metavar="DEVICE[,DEVICE]", help="Such as a100-40gb,t4, or a TOML file.")]
-
 
 def choose(
-    memory: Annotated[int, Given(Memory, size_in_bytes)],
-    shape: Annotated[Sequence[int] | str, Given(OneShape)],
-    device: Annotated[Sequence[str] | str, Given(Devices, split)],
+    shape: OneShape,
+    device: Names,
+    memory: int | None = None,
     *,
-    mode: OneMode = "train",
-    modules: Annotated["Sequence[Module] | Module | None", Given(Modules, names)] = None,
-    hparams: HyperParameters = None,
-    largest_batch: Annotated[bool, typer.Option("--largest-batch", help="Also the largest batch that fits.")] = False,
+    network: Names | None = None,
+    dtype: Names | None = None,
+    mode: str = "train",
+    modules: "Sequence[Module] | Module | None" = None,
+    hparams: Mapping[str, Mapping[str, Any]] | None = None,
+    largest_batch: bool = False,
     progress: QuietGate | None = None,
-    **conditions: Annotated[Any, condition_options("dtype", "network")],
 ) -> Result[list[choice.Candidate]]:
-    """Modules that fit into `memory` bytes at an input [B, C, H, W], with their times: all predicted.
+    """Find the modules that fit into a memory at an input, the fastest first. All is predicted; nothing is measured.
 
-    `device` names devices with a data sheet, such as `a100-40gb`; `modules` are by default those of the registry;
-    `conditions` are `dtype` and `network`. With `largest_batch` the largest B that fits is found, too. Raises
-    UsageError for a wrong argument, and for a device whose times are measured.
+    Args:
+        shape: Input shape (B, C, H, W).
+        device: Devices with a data sheet, such as `a100-40gb`, or TOML files, one or several.
+        memory: Memory that is there, in bytes; default: the smallest of the devices' own.
+        network, dtype: One value of each condition, or several.
+        mode: train or infer.
+        modules: Names (keys, `path.py:Class`, `package.module:Class`), classes, functions of the number of channels, or
+            instances; default: those of the registry.
+        hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
+        largest_batch: Also the largest batch that fits.
+        progress: Told of the progress.
+
+    Returns:
+        Each module with its predicted peak in bytes and its times in ms; those that fit are in `tables`.
+
+    Raises:
+        UsageError: For a wrong argument, for a device whose times are measured, and, without `memory`, for one
+            whose data sheet has none.
+
+    Example:
+        >>> found = ctxbench.choose((1, 32, 4, 4), "t4", modules=["linear", "se"])
+        >>> sorted(each.case.module for each in found.value)
+        ['linear', 'se']
     """
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
     devices = list(dict.fromkeys([device] if isinstance(device, str) else device))
     for name in devices or [""]:
         if has_clock(name):
-            raise UsageError(f"device {name}: times are predicted, for devices by their data sheets, such as a100-40gb")
+            raise UsageError(
+                f"device {name}: choose measures nothing. It takes a data sheet (ctxbench list --devices), or what "
+                f"ctxbench calibrate --device {name} --out here.toml writes"
+            )
         sheet(name)
-    suite = api.suite_of("field", modules or ["*"], hparams, {**conditions, "shape": shape, "device": devices})
+    limit, owner = (memory, "") if memory is not None else _least_memory(devices)
+    with IsolatedLoader():
+        suite = api.suite_of(
+            "field",
+            modules=modules or ["*"],
+            hparams=hparams,
+            network=network,
+            shape=shape,
+            dtype=dtype,
+            device=devices,
+        )
     check_installed(suite.file, static=True)
     with progress or QuietGate() as shown, ForkServer() as server:
         executor, found = CachedExecutor(server), []
@@ -79,6 +90,19 @@ def choose(
         for each in choice.candidates(suite, mode, executor, shown.stage):
             if largest_batch:
                 shown.stage(f"the largest batch of {each.case.title}")
-                each = replace(each, batch=choice.largest_batch(each, memory, peak))
+                each = replace(each, batch=choice.largest_batch(each, limit, peak))
             found.append(each)
-    return Result(found, tuple(choice.answer(found, memory, devices, mode)))
+    return Result(found, tuple(choice.answer(found, limit, devices, mode, owner)))
+
+
+def _least_memory(devices: Sequence[str]) -> tuple[int, str]:
+    """Bytes of the device with the least memory, and its name. UsageError where a data sheet does not tell them."""
+    found = []
+    for name in devices:
+        size = sheet(name).memory_gib
+        if size is None:
+            raise UsageError(
+                f"the data sheet of {name} has no memory_gib. Say how much there is: --memory 16GiB (Python: bytes)"
+            )
+        found.append((int(size * 2**30), name))
+    return min(found)

@@ -11,7 +11,7 @@ from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.engine import progress
 from ctxbench.engine.one_process import Plan
-from ctxbench.engine.run import Interrupted, check_own_code, finish, locked, reopen
+from ctxbench.engine.run import Interrupted, finish, locked, reopen
 from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.model.grid import Suite
 from ctxbench.model.read_suite import restore
@@ -21,7 +21,7 @@ from ctxbench.results.environment import differences
 from ctxbench.results.plan import RunPlan
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
 from ctxbench.results.run_meta import CONTINUED
-from ctxbench.results.sources import digest
+from ctxbench.results.sources import check_own_code, digest, named_code
 
 
 def run(
@@ -82,7 +82,7 @@ def resume(
         for folder in folders:
             if "environments" not in folder.meta:
                 raise UsageError(f"{folder.path} was measured on one machine; continue it without --ray")
-            check_own_code(folder, run_its_code)
+            check_own_code(folder.path, folder.meta, named_code(folder.meta), run_its_code)
             folder.require(CONTINUED)
             stack.enter_context(locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())

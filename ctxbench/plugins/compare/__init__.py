@@ -11,7 +11,7 @@ PLUGIN = Plugin(
             "Measure",
             "Verify your modules, measure them beside those of the registry, and print a ranking.",
             run="command:compare",
-            place=3,
+            order=3,
             examples=(
                 "ctxbench compare my_module.py:MyContext --modules ham_nmf,sa --shape 1,64,32,32",
                 "ctxbench compare my_module.py:MyContext --for h100-sxm --rank-by memory_train",

@@ -1,26 +1,43 @@
 """`ctxbench compare`: a new module beside those of the registry."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ctxbench.base.terminal import say
-from ctxbench.cli.options import EXIT_FAILED_CASES, EXIT_INTERRUPTED
+from ctxbench.cli.options import EXIT_FAILED_CASES, EXIT_INTERRUPTED, Given, asked_for, split
 from ctxbench.cli.printing import gate_progress, print_interrupted, render, reporter
 from ctxbench.cli.signature import command_of
-from ctxbench.plugins.compare import function
+from ctxbench.model.metrics import quantities
+from ctxbench.plugins.compare import comparison, function
 from ctxbench.plugins.compare.comparison import BrokenModules
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-@command_of(function.compare)
+RANKED = [key for key, quantity in quantities().items() if quantity.better]
+Candidates = Annotated[
+    list[str], typer.Argument(help="Your modules: path.py:Class, package.module:Class or keys. Their code is run.")
+]
+Registered = Annotated[
+    str | None,
+    typer.Option("--modules", "--module", metavar="NAME[,NAME]", help="Registry modules beside them; default: all."),
+]
+
+
+@command_of(
+    function.compare,
+    candidates=Candidates,
+    modules=Given(Registered, split),
+    metrics=typer.Option(metavar="NAME[,NAME]", help=f"Metrics instead of the suite's: {', '.join(asked_for())}."),
+    rank_by=typer.Option(help=f"Rank by one of {', '.join(RANKED)}."),
+)
 def compare(asked: Mapping[str, Any]) -> None:
     """Verify your modules, measure them beside those of the registry, and print a ranking.
 
-    Exit codes: 0 all is ok, 1 a module breaks the contract or a case failed, 2 wrong input.
+    Exit codes: 0 all is ok, 1 a module was left out or a case failed, 2 wrong input.
     """
     from rich.text import Text
 
@@ -33,7 +50,7 @@ def compare(asked: Mapping[str, Any]) -> None:
     try:
         found = function.compare(**asked, progress=gate_progress(), reporter=reporter(), on_part=tell)
     except BrokenModules as error:
-        say(str(error), stderr=True)
+        say(error.sentence, stderr=True)
         raise typer.Exit(EXIT_FAILED_CASES) from None
     except KeyboardInterrupt as stop:
         print_interrupted(stop)
@@ -44,5 +61,7 @@ def compare(asked: Mapping[str, Any]) -> None:
         render(part)
     run = found.value.folder
     say(f"run folder: {run.path}")
+    if comparison.FIGURE in [figure["name"] for figure in run.meta["definition"]["figures"]]:
+        say(f"ctxbench report {run.path} --formats png draws the figure {comparison.FIGURE}: costs by hyper-parameter")
     if run.failed or len(run.meta["candidates"]) < len(asked["candidates"]):
         raise typer.Exit(EXIT_FAILED_CASES)

@@ -1,15 +1,15 @@
 """`ctxbench compare`: candidates and registry modules through the contract, one run, and a ranking."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, registry
 from ctxbench.base.errors import UsageError, unknown
-from ctxbench.base.notes import Note
+from ctxbench.base.notes import Note, short
+from ctxbench.base.texts import listed
 from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.estimate import whole_s
 from ctxbench.engine.one_process import Executor, Outcome
@@ -18,14 +18,14 @@ from ctxbench.engine.run import run_suite
 from ctxbench.model.case import EMPTY, Case
 from ctxbench.model.conditions import COLUMNS, from_columns, phrases
 from ctxbench.model.grid import Suite
-from ctxbench.model.hparams import combinations
+from ctxbench.model.hparams import class_name, combinations
 from ctxbench.model.messages import Sample, TimelineStep
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import metrics, quantities, read_number
 from ctxbench.model.read_suite import Overrides, load
-from ctxbench.model.suite_file import MeasureTable
+from ctxbench.model.suite_file import Figure, MeasureTable, SuiteFile
 from ctxbench.plugins.compare.ranking import Ranking, Standing
-from ctxbench.plugins.verify.contract import CHANNELS, CheckResult
+from ctxbench.plugins.verify.contract import CHANNELS, CheckResult, option
 from ctxbench.plugins.verify.verify import verify
 from ctxbench.results.environment import differences
 from ctxbench.results.plan import check_installed
@@ -33,12 +33,19 @@ from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import REUSED
 from ctxbench.results.sources import changed_files, row_name
 
+# The name of the figure of an ablation.
+FIGURE = "settings"
+AS_IT_IS = f"fix it, or measure it as it is: {option('--anyway', 'anyway=True')}"
 # Seconds that a process takes beside its samples, and that params, MACs and memory of a case take.
 PROCESS_S, COSTS_S = 0.6, 1.0
 
 
 class BrokenModules(UsageError):
-    """No candidate meets the contract, so that nothing was measured."""
+    """No candidate meets the contract, so that nothing was measured; in its text `why`, a line for each check."""
+
+    def __init__(self, why: Iterable[object]) -> None:
+        self.sentence = f"nothing was measured; {AS_IT_IS}"
+        super().__init__("\n".join([*map(str, why), self.sentence]))
 
 
 @dataclass(frozen=True)
@@ -67,10 +74,24 @@ class Request:
         return {**self.settings.get("", {}), **self.settings.get(candidate.rpartition(":")[2], {})}
 
 
-def channels_of(suite: str, overrides: Overrides) -> int:
-    """For how many channels candidates are made at the first input; in a network its slots decide."""
+def input_of(suite: str, overrides: Overrides) -> tuple[int, tuple[int, int] | None]:
+    """Channels, height and width of the first input of candidates; in a network its slots decide."""
     axes = load(suite, overrides).file.axes
-    return CHANNELS if axes.network[0] else (axes.channels or [axes.shape[0][1]])[0]
+    if axes.network[0]:
+        return CHANNELS, None
+    _, channels, height, width = axes.shape[0]
+    size = (axes.size[0], axes.size[0]) if axes.size else (height, width)
+    return (axes.channels or [channels])[0], size
+
+
+def at_own_width(request: Request, suite: str, overrides: Overrides) -> Overrides:
+    """The overrides, with the suite's inputs at the channels that an instance is made for, unless inputs are given."""
+    given = {"shape", "channels", "network"} & overrides.conditions.keys()
+    widths = {registry.get(each).made_for for each in request.candidates} - {None}
+    if given or not widths:
+        return overrides
+    shapes = [(b, width, h, w) for b, _, h, w in load(suite, overrides).file.axes.shape for width in widths]
+    return replace(overrides, conditions={**overrides.conditions, "shape": shapes})
 
 
 def check_contract(
@@ -78,32 +99,36 @@ def check_contract(
     candidate: str,
     executor: Executor,
     channels: int = CHANNELS,
+    also: tuple[int, int] | None = None,
+    once: bool = False,
     on_stage: Callable[[str], None] = lambda text: None,
 ) -> Iterator[tuple[str, list[CheckResult]]]:
     """The contract of a candidate with each of its settings, in fresh processes, without the compilers.
 
-    Each comes with a name: the candidate's, and the settings where there are several. `on_stage` is told which check
-    begins.
+    `also` is a size at which one is checked that refuses the usual ones. Each comes with a name: the candidate's, and
+    the settings where there are several. With `once`, only the first
+    setting is checked. `on_stage` is told what begins.
     """
-
-    def begin(name: str, check: str) -> None:
-        on_stage(f"verifying {name}: {check}")
-
-    chosen = combinations(request.hparams(candidate))
+    chosen = combinations(request.hparams(candidate))[: 1 if once else None]
     for hparams in chosen:
         text = ", ".join(f"{name}={value}" for name, value in hparams.items())
-        name = f"{candidate} ({text})" if len(chosen) > 1 else candidate
-        yield (
-            name,
-            verify(
-                candidate,
-                executor,
-                channels=channels,
-                hparams=hparams,
-                compilers=False,
-                on_start=partial(begin, name),
-            ),
-        )
+        name = f"{class_name(candidate)} ({text})" if len(chosen) > 1 else class_name(candidate)
+        on_stage(f"verifying {name}")
+        yield name, verify(candidate, executor, channels=channels, hparams=hparams, also=also, compilers=False)
+
+
+def marks_of(checked: Iterable[tuple[str, Sequence[CheckResult]]]) -> list[str]:
+    """Words for the rows of a candidate, by its checked settings: how far it reaches, which checks it fails."""
+    results = [each for _, own in checked for each in own]
+    failed = list(dict.fromkeys(each.name for each in results if each.broken and not each.misleads))
+    found = [each.mark for each in results if each.mark] + ([f"fails: {', '.join(failed)}"] if failed else [])
+    return list(dict.fromkeys(found))
+
+
+def counts_alone(suite: str, overrides: Overrides) -> bool:
+    """Return whether a comparison counts and predicts, and measures nothing."""
+    asked = (metrics()[name] for name in load(suite, overrides).file.metrics)
+    return not any(each.measure or each.time or each.compute for each in asked)
 
 
 def check_names(request: Request, suite: str, overrides: Overrides, rank_by: str, reuse: Path | None = None) -> None:
@@ -126,6 +151,7 @@ def measure(
     *,
     suite: str = "compare",
     overrides: Overrides | None = None,
+    marks: Mapping[str, Sequence[str]] | None = None,
     broken: Sequence[str] = (),
     reuse: Path | None = None,
     out: Path | None = None,
@@ -134,7 +160,8 @@ def measure(
     """Measure candidates and registry modules in one run; `environment` is this machine's.
 
     `overrides` replace the suite's inputs and settings; the modules and their hyper-parameters are the request's. The
-    rows of the candidates that are `broken` (do not meet the contract) say so. With `reuse`, the registry's cases that
+    rows of the candidates that are `broken` (do not meet the contract) say so; the rows of each also say its `marks`,
+    by candidate. With `reuse`, the registry's cases that
     this earlier run holds are copied from it instead. Raises UsageError if a name is unknown, two candidates share a
     key, or the earlier run is not finished, or was made elsewhere or with other settings.
     """
@@ -144,8 +171,12 @@ def measure(
     def copy(folder: RunFolder, cases: Sequence[Case]) -> None:
         reused = [case.id for case in cases if case.id in earlier]
         marked = [key for key, candidate in zip(keys, request.candidates, strict=True) if candidate in broken]
+        told = {key: list((marks or {}).get(each, ())) for key, each in zip(keys, request.candidates, strict=True)}
         folder.save_meta(
-            candidates=keys, broken=marked, reused={"folder": str(reuse), "cases": reused} if reused else None
+            candidates=keys,
+            broken=marked,
+            marks=told,
+            reused={"folder": str(reuse), "cases": reused} if reused else None,
         )
         for number, outcome in (each for case in reused for each in earlier[case].items()):
             outcome.write(folder, number)
@@ -165,9 +196,12 @@ def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int,
 
 
 def rankings(run: RunFolder) -> list[Ranking]:
-    """The rows of a run as standings, for each input and condition; memory is what a GPU showed, else predicted."""
+    """The rows of a run as standings, for each input and condition; memory is what a GPU showed, else predicted.
+
+    Rows of other executions are beside those of eager, where there are such.
+    """
     candidates: list[str] = run.meta["candidates"]
-    found = []
+    found: dict[tuple[Any, ...], dict[str, Ranking]] = {}
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in run.rows():
         if row["module"] != EMPTY:  # a network without a module is no module's rival
@@ -176,9 +210,20 @@ def rankings(run: RunFolder) -> list[Ranking]:
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
         memory = "predicted for CUDA" if predicted else "measured on this device"
-        standings = [_standing(row, columns, candidates, run.meta.get("broken", ())) for row in rows]
-        found.append(Ranking(_condition(rows[0]), memory, standings))
-    return found
+        swept = {module: _swept(rows, module) for module in candidates}
+        standings = [_standing(row, columns, swept) for row in rows]
+        beside = tuple(rows[0][column] for column in COLUMNS if column != "execution")
+        found.setdefault(beside, {})[rows[0]["execution"]] = Ranking(_condition(rows[0]), memory, standings)
+    return [ranking for own in found.values() for ranking in _beside_eager(own)]
+
+
+def _beside_eager(by_execution: Mapping[str, Ranking]) -> Iterator[Ranking]:
+    """The ranking of eager with the rows of the others; without eager each by itself."""
+    if "eager" not in by_execution:
+        yield from by_execution.values()
+        return
+    others = {name: ranking.standings for name, ranking in by_execution.items() if name != "eager"}
+    yield replace(by_execution["eager"], others=others)
 
 
 def abilities(run: RunFolder) -> list[str]:
@@ -214,8 +259,24 @@ def _suite(request: Request, name: str, overrides: Overrides) -> tuple[Suite, li
             raise unknown("module in --set", setting, {*found, *others})
     hparams = {other: request.settings[other] for other in others if other in request.settings}
     hparams |= {c: {**request.hparams(c), **request.settings.get(key, {})} for key, c in found.items()}
-    chosen = replace(overrides, modules=[*found.values(), *others], hparams=hparams)
-    return load(name, chosen), list(found)
+    loaded = load(name, replace(overrides, modules=[*found.values(), *others], hparams=hparams))
+    figures = [
+        *loaded.file.figures,
+        *_figures(loaded.file, {key: hparams[candidate] for key, candidate in found.items()}),
+    ]
+    return replace(loaded, file=loaded.file.model_copy(update={"figures": figures})), list(found)
+
+
+def _figures(file: SuiteFile, candidates: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
+    """The figure of an ablation: costs against the hyper-parameter with the most values, if one has several."""
+    several = [(key, name, value) for key, own in candidates.items() for name, value in own.items()]
+    several = [(key, name, value) for key, name, value in several if isinstance(value, list)]
+    counts = {name: len(value) for _, name, value in several}
+    own = [each for name in file.metrics for each in metrics()[name].quantities]
+    costs = [each.key for each in own if each.on_front and not each.derive]
+    if counts and costs and FIGURE not in [each.name for each in file.figures]:
+        x, modules = max(counts, key=counts.__getitem__), listed(list(dict.fromkeys(key for key, *_ in several)))
+        yield Figure(name=FIGURE, title=f"Costs of {modules} by {listed([*counts])}", x=x, y=costs)
 
 
 def reusable(
@@ -279,11 +340,32 @@ def _condition(row: Mapping[str, Any]) -> str:
     return ", ".join(phrases({name: [value] for name, value in from_columns(row).items()}))
 
 
-def _standing(row: RecordRow, columns: Mapping[str, str], candidates: Sequence[str], broken: Sequence[str]) -> Standing:
-    every = json.loads(row["hparams"])
-    settings = ", ".join(f"{name}={every[name]}" for name in row["changed"].split())
+def _swept(rows: Sequence[Mapping[str, Any]], module: str) -> list[str]:
+    """The hyper-parameters in which rows of a module differ."""
+    own = [json.loads(row["hparams"]) for row in rows if row["module"] == module]
+    return [name for name in (own[0] if own else ()) if any(each.get(name) != own[0][name] for each in own)]
+
+
+def _standing(row: RecordRow, columns: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Standing:
+    """A row as a standing; `swept` has the hyper-parameters in which rows of each candidate differ."""
+    every, module = json.loads(row["hparams"]), str(row["module"])
+    own = swept.get(module, ())
+
+    def named(names: Sequence[str]) -> str:
+        settings = ", ".join(f"{name}={every[name]}" for name in names)
+        return f"{module} ({settings})" if settings else module
+
+    changed = row["changed"].split()
     read = {key: read_number(row, quantities()[key], column) for key, column in columns.items()}
-    values = {key: value for key, value in read.items() if value}
-    label = f"{row['module']} ({settings})" if settings else str(row["module"])
-    label += " [does not meet the contract]" if row["module"] in broken else ""
-    return Standing(label, row["module"] in candidates, values, str(row["status"]), str(row["message"]))
+    return Standing(
+        named([name for name in every if name in own or name in changed]),
+        module in swept,
+        {key: value for key, value in read.items() if value},
+        str(row["status"]),
+        str(row["message"]),
+        module,
+        named([name for name in changed if name not in own]),
+        {name: every[name] for name in own},
+        {key: [note.shared for note in row["notes"] if note.about == key] for key in columns},
+        "; ".join(filter(None, map(short, row["notes"]))),
+    )

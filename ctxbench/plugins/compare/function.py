@@ -1,35 +1,21 @@
 """`ctxbench.compare`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ctxbench import api
-from ctxbench.base import limits
-from ctxbench.cli.options import (
-    AlsoOn,
-    HyperParameters,
-    Processes,
-    SampleTime,
-    asked_for,
-    complete_suite,
-    condition_options,
-    split,
-)
-from ctxbench.cli.signature import Given
+from ctxbench import api, registry
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.engine.run import machine
-from ctxbench.model.metrics import quantities
-from ctxbench.model.read_suite import Overrides
+from ctxbench.model.conditions import Counts, Names, Shapes
+from ctxbench.model.hparams import of_configs
 from ctxbench.plugin import loaded
 from ctxbench.plugins.compare import comparison
 from ctxbench.plugins.compare.comparison import BrokenModules
 from ctxbench.plugins.compare.ranking import sentences
-from ctxbench.plugins.verify.contract import judged
+from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.plugins.verify.lines import line, summary
 from ctxbench.table.result import Result
 from ctxbench.table.table import Table
@@ -39,111 +25,123 @@ if TYPE_CHECKING:
 
     from ctxbench.api import Module
 
-RANKED = [key for key, quantity in quantities().items() if quantity.better]
-Candidates = Annotated[
-    list[str], typer.Argument(help="Your modules: path.py:Class, package.module:Class or keys. Their code is run.")
-]
-Registered = Annotated[
-    str | None,
-    typer.Option("--modules", "--module", metavar="NAME[,NAME]", help="Registry modules beside them; default: all."),
-]
-InputsOf = Annotated[
-    str,
-    typer.Option(
-        help="Inputs and settings: a suite's name, or the path of a TOML file.", autocompletion=complete_suite
-    ),
-]
-Metrics = Annotated[
-    str | None,
-    typer.Option(metavar="NAME[,NAME]", help=f"Metrics instead of the suite's: {', '.join(asked_for())}."),
-]
-Reuse = Annotated[Path | None, typer.Option(help="Copy the rows of registry modules from this earlier run folder.")]
-Out = Annotated[Path | None, typer.Option(help="The run folder; default: results/compare-<time>.")]
-MEASURE = {
-    "processes": Given(Processes, partial(limits.PROCESSES.check_option, "--processes")),
-    "sample_s": Given(SampleTime, partial(limits.SECONDS.check_option, "--sample-time")),
-}
-
 
 def compare(
-    candidates: Annotated["Sequence[Module] | Module", Given(Candidates)],
-    modules: Annotated["Sequence[Module] | Module | None", Given(Registered, split)] = None,
+    candidates: "Sequence[Module] | Module",
+    modules: "Sequence[Module] | Module | None" = None,
     *,
-    suite: Annotated[str, Given(InputsOf)] = "compare",
-    also_on: Annotated[Sequence[str], Given(AlsoOn, split)] = (),
-    metrics: Annotated[Sequence[str] | None, Given(Metrics, split)] = None,
-    measure: Annotated[Mapping[str, Any] | None, MEASURE] = None,
-    hparams: HyperParameters = None,
-    rank_by: Annotated[str, typer.Option(help=f"Rank by one of {', '.join(RANKED)}.")] = "latency_infer",
-    reuse: Annotated[str | Path | None, Given(Reuse)] = None,
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Also measure modules that do not meet the contract.")
-    ] = False,
-    out: Annotated[str | Path | None, Given(Out)] = None,
+    network: Names | None = None,
+    shape: Shapes | None = None,
+    dtype: Names | None = None,
+    device: Names | None = None,
+    memory_format: Names | None = None,
+    execution: Names | None = None,
+    threads: Counts | None = None,
+    suite: str = "compare",
+    also_on: Sequence[str] = (),
+    metrics: Sequence[str] | None = None,
+    processes: int | None = None,
+    measure: Mapping[str, Any] | None = None,
+    hparams: Mapping[str, Mapping[str, Any]] | None = None,
+    rank_by: str = "latency_infer",
+    reuse: str | Path | None = None,
+    anyway: bool = False,
+    out: str | Path | None = None,
     progress: QuietGate | None = None,
     reporter: Quiet | None = None,
     on_part: "Callable[[Text | str], object]" = lambda part: None,
-    **conditions: Annotated[Any, condition_options()],
 ) -> Result[api.Run]:
-    """Verify new modules, measure them beside those of the registry (or `modules` of it), and rank them all.
+    """Verify new modules, measure them beside those of the registry, and rank them all.
 
-    A candidate that breaks the contract is left out, but with `anyway`. `hparams` are by module, and with the key ""
-    of each candidate; `also_on` names devices to predict for; the other arguments are as in `ctxbench.run`. `reuse` is
-    an earlier run, whose rows of registry modules are copied. `on_part` is told what is known before the end: contract
-    lines, and sentences. Raises UsageError for a wrong argument, and BrokenModules if no candidate is left.
+    A candidate that fails a check without which its numbers would be wrong is left out, but with `anyway`. What is None
+    keeps the suite's value.
+
+    Args:
+        candidates: Names (`path.py:Class`, `package.module:Class`, keys), classes, functions of the number of
+            channels, or instances. Their code is run.
+        modules: Registry modules beside them; default: all.
+        network, shape, dtype, device, memory_format, execution, threads: Conditions instead of the suite's, as in
+            `ctxbench.run`.
+        suite: Inputs and settings: a suite's name, or the path of a TOML file.
+        also_on: Devices beside the suite's whose times are predicted, such as `["h100-sxm"]`.
+        metrics: Names of metrics instead of the suite's.
+        processes: Fresh processes for each case's latency, whatever a suite's budget; fewer than 3 give no interval.
+        measure: Other keys of the suite's `[measure]`, such as `{"sample_s": 0.5}`, in seconds.
+        hparams: Hyper-parameters by module, and with the key "" of each candidate.
+        rank_by: The quantity to rank by, such as `params` or `latency_train`.
+        reuse: Copy the rows of registry modules from this earlier run folder.
+        anyway: Also measure modules that do not meet the contract.
+        out: The run folder; default: results/compare-<time>.
+        progress, reporter: Told of the progress of the checks, and of the run.
+        on_part: Gets what is known before the end: contract lines, and sentences.
+
+    Returns:
+        The run; the ranking is in `tables`.
+
+    Raises:
+        UsageError: For a wrong argument.
+        BrokenModules: If no candidate is left.
+
+    Example:
+        >>> asked = {"shape": (1, 16, 8, 8), "metrics": ["params", "macs"], "rank_by": "params"}
+        >>> ctxbench.compare("block.py:Block", ["sa", "se"], **asked).frame["module"].tolist()
+        ['Block', 'se', 'sa']
     """
-    from ctxbench.plugins.compare.table import ranking_table  # pandas, which help needs not
+    from ctxbench.plugins.compare.table import execution_table, ranking_table  # pandas, which help needs not
     from ctxbench.report.run_data import RunData
 
     names, earlier = api.module_names(candidates) or [], Path(reuse) if reuse else None
     request = comparison.Request(names, api.module_names(modules), hparams or {})
-    overrides = Overrides(
-        conditions=api.conditions_of(conditions),
-        metrics=None if metrics is None else list(metrics),
-        measure=measure or {},
-        also_on=list(also_on),
+    conditions = {
+        "network": network, "shape": shape, "dtype": dtype, "device": device, "memory_format": memory_format,
+        "execution": execution, "threads": threads,
+    }  # fmt: skip
+    overrides = api.overrides_of(
+        metrics=metrics, processes=processes, measure=measure, also_on=also_on, conditions=conditions
     )
     comparison.check_names(request, suite, overrides, rank_by, earlier)
+    if hparams:
+        configs = {config for each in names for config in registry.get(each).configs}
+        request = replace(request, settings=of_configs(hparams, configs))
     with ForkServer() as server:
         environment = machine(server)
-        channels = comparison.channels_of(suite, overrides)
-        broken = [
-            each for each in dict.fromkeys(names) if _is_broken(request, each, server, channels, progress, on_part)
-        ]
+        overrides = comparison.at_own_width(request, suite, overrides)
+        channels, size = comparison.input_of(suite, overrides)
+        counts = comparison.counts_alone(suite, overrides)
+        with progress or QuietGate() as shown:
+            checked = {
+                each: list(comparison.check_contract(request, each, server, channels, size, counts, shown.stage))
+                for each in dict.fromkeys(names)
+            }
+    for found in checked.values():
+        for name, results in found:
+            _tell(name, results, on_part)
+    broken = [each for each, found in checked.items() if any(one.misleads for _, own in found for one in own)]
     if broken and not anyway:
         request = request.without(broken)
         if not request.candidates:
-            raise BrokenModules("nothing was measured; fix the module, or use --anyway to measure it as it is")
-        on_part(f"left out: {', '.join(broken)}; fix it, or use --anyway to measure it as it is")
+            raise BrokenModules(line(one) for each in checked.values() for _, own in each for one in own if one.broken)
+        on_part(f"left out: {', '.join(broken)}; {comparison.AS_IT_IS}")
     cases, seconds = comparison.expected_s(request, suite, overrides)
     on_part(f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples")
     finished = comparison.measure(
         request, environment, suite=suite, overrides=overrides, broken=broken if anyway else (), reuse=earlier,
+        marks={each: comparison.marks_of(found) for each, found in checked.items()},
         out=Path(out) if out else None, reporter=reporter,
     )  # fmt: skip
     parts: list[Table | str] = []
     for ranking in comparison.rankings(finished):
         parts += [ranking_table(ranking, rank_by), *sentences(ranking.standings)]
+        parts += [execution_table(ranking)] if ranking.others else []
     parts += comparison.abilities(finished)
     run = RunData.read(finished)
     parts += [table for tables_of in loaded("printed") for table in tables_of(run)]
     return Result(api.Run(finished), tuple(parts))
 
 
-def _is_broken(
-    request: comparison.Request,
-    candidate: str,
-    server: ForkServer,
-    channels: int,
-    progress: QuietGate | None,
-    on_part: "Callable[[Text | str], object]",
-) -> bool:
-    """Return whether a candidate breaks the contract with any of its settings; `on_part` is told what was checked."""
-    with progress or QuietGate() as shown:
-        checked = list(comparison.check_contract(request, candidate, server, channels, shown.stage))
-    for name, results in checked:
-        for result in results:
-            if result.outcome in ("failed", "not decided"):
-                on_part(line(result))
-        on_part(summary(name, results))
-    return any(judged(results) == "broken" for _, results in checked)
+def _tell(name: str, results: Sequence[CheckResult], on_part: "Callable[[Text | str], object]") -> None:
+    """Tell what a contract's checks have found: a line for each that breaks it or is open, and for all in sum."""
+    for result in results:
+        if result.broken or result.outcome == "not decided":
+            on_part(line(result))
+    on_part(summary(name, results))

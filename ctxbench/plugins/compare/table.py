@@ -1,6 +1,7 @@
 """A comparison's table: the standings in order, each number with its ratio to the first candidate's."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -8,43 +9,81 @@ from ctxbench.base.number import Number, order, order_without_ratio, ratio, reas
 from ctxbench.base.texts import listed
 from ctxbench.model.metric import Quantity, Unit
 from ctxbench.model.metrics import metrics, quantities, quantity
-from ctxbench.plugins.compare.ranking import Ranking, Standing, axes_of_front, front, ranked, shared_axes
+from ctxbench.plugins.compare.ranking import Ranking, Standing, axes_of_front, front, ranked, settled_axes
 from ctxbench.report.published import is_prefix, scaled_unit
 from ctxbench.report.tables.caption import convention_lines
 from ctxbench.report.tables.cells import Filled, doubts, heading, put_together, text_of
-from ctxbench.table.table import Cell, Column, Footnotes, Table
+from ctxbench.table.table import Cell, Column, Footnotes, Table, beside
 
 
 def ranking_table(ranking: Ranking, rank_by: str) -> Table:
-    """The standings by a quantity; `front` marks the Pareto front over the axes that all measured rows have.
+    """The standings by a quantity; `front` marks the Pareto front over the axes in which a verdict is possible.
 
-    UsageError if there is no quantity `rank_by`.
+    Where no row has that quantity, by the first one that a row has. UsageError if there is no quantity `rank_by`.
     """
     standings = ranking.standings
+    known = [
+        key for key in (quantity(rank_by).key, *axes_of_front(standings)) if any(key in r.values for r in standings)
+    ]
+    rank_by = next(iter(known), rank_by)
     rows = ranked(standings, rank_by)
     candidate = next(standing for standing in standings if standing.is_candidate)
-    axes, notes = shared_axes(standings), Footnotes()
+    axes, notes = settled_axes(standings), Footnotes()
     on_front = {standing.label for standing in front(standings, axes)}
     filled: list[Filled] = [
         (Column("place", "", "#", "label"), [Cell(str(i)) for i in range(1, len(rows) + 1)]),
         (Column("module", "", "Module", "label"), [Cell(_name(row), best=row.is_candidate) for row in rows]),
+        *((Column(name, "", name, "label"), [Cell(_setting(row, name)) for row in rows]) for name in ranking.settings),
         (Column("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
     ]
     timed = [key for key, each in quantities().items() if each.has_interval]
     for key in dict.fromkeys([*axes_of_front(standings), *timed, *asked_for(), rank_by]):
         if any(key in row.values for row in rows):
             filled += _columns(quantity(key), rows, candidate, notes)
+    columns, published = beside([row.module if row.label == row.module else "" for row in rows])
+    filled += columns
     if any(row.status != "ok" for row in rows):
         cells = [Cell(row.status, failed=row.status != "ok", detail=row.message) for row in rows]
         filled.append((Column("status", "", "Status", "status"), cells))
     data = pd.DataFrame(
-        [{"module": r.label, **{key: v.value for key, v in r.values.items()}, "status": r.status} for r in rows]
+        [
+            {"module": r.label, **r.settings, **{key: v.value for key, v in r.values.items()}, "status": r.status}
+            for r in rows
+        ]
     )
     about = [(row.label, "", row.status) for row in rows]
     shown = {column.key: _unit(column.key, rows) for column, _ in filled if column.origin == "measured"}
-    caption = _caption(ranking, rank_by, candidate, axes, shown)
+    caption = [*_caption(ranking, rank_by, candidate, axes, shown), *published]
     found: Table = put_together("compare", ranking.condition, filled, about, caption, notes.texts, data)
     return found
+
+
+def execution_table(ranking: Ranking) -> Table:
+    """The times of each row that other executions have, too, with their ratio to eager's."""
+    rows, notes = ranking.standings, Footnotes()
+    filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(_name(row)) for row in rows])]
+    for name in ranking.settings:
+        filled.append((Column(name, "", name, "label"), [Cell(_setting(row, name)) for row in rows]))
+    measured = {key for standings in ranking.others.values() for row in standings for key in row.values}
+    for what in (each for each in quantities().values() if each.has_interval and each.key in measured):
+        for execution, standings in {"eager": rows, **ranking.others}.items():
+            if not any(what.key in row.values for row in standings):
+                continue
+            own = {row.label: row for row in standings}
+            found = [own.get(row.label, replace(row, values={}, status="")) for row in rows]
+            unit, part = what.unit, f"{what.key} {execution}"
+            group = f"{heading(what.title, unit)}, {execution}"
+            cells = [
+                _value(row, what, unit, notes) if row.status == "ok" else Cell(row.status, failed=True) for row in found
+            ]
+            filled.append((Column(part, group, "value", "measured", part), cells))
+            if execution != "eager":
+                ratios = [_ratio(other, row, what) for other, row in zip(found, rows, strict=True)]
+                filled.append((Column(f"{part} ratio", group, "x", "ratio", part), ratios))
+    about = [(row.label, "", row.status) for row in rows]
+    caption = ["x: times eager's, with the 95 % interval over rounds; =: that interval contains 1."]
+    table: Table = put_together("executions", "By execution", filled, about, caption, notes.texts, None)
+    return table
 
 
 def asked_for() -> list[str]:
@@ -56,19 +95,21 @@ def asked_for() -> list[str]:
 def _caption(
     ranking: Ranking, rank_by: str, candidate: Standing, axes: Sequence[str], shown: Mapping[str, Unit]
 ) -> list[str]:
-    lines = [
-        f"Ranked by {quantity(rank_by).title}; x: times {candidate.label}'s, of a time with its 95 % interval over "
-        "rounds; =: that interval contains 1."
-    ]
+    over = ", of a time with its 95 % interval over rounds; =: that interval contains 1"
+    has_times = any(quantity(key).has_interval for key in shown)
+    lines = [f"Ranked by {quantity(rank_by).title}; x: times {candidate.label}'s{over * has_times}."]
     if axes:
         nouns = listed([quantity(axis).noun for axis in axes])
         lines.append(f"Front: no other row is known to be nowhere worse and somewhere better in {nouns}.")
-    lines.append(f"Memory: {ranking.memory}. Each round times every row in a fresh process, in another order.")
+    if any(quantity(key).measured_column for key in shown):
+        lines.append(f"Memory: {ranking.memory}.")
     timed = [(row.label, value) for row in ranking.standings for value in row.values.values() if value.has_interval]
     times: dict[str, list[Number]] = {}
     for label, value in timed:
         if value.origin != "predicted":
             times.setdefault(label, []).append(value)
+    if times:
+        lines.append("Each round times every row in a fresh process, in another order.")
     known = {
         "processes": sorted({str(len(value.processes)) for own in times.values() for value in own} - {"0"}),
         "latency_origin": ["predicted"] * any(value.origin == "predicted" for _, value in timed),
@@ -81,7 +122,13 @@ def _caption(
 
 
 def _name(standing: Standing) -> str:
-    return f"> {standing.label}" if standing.is_candidate else standing.label
+    name = standing.name if standing.settings else standing.label
+    name += f" [{standing.marks}]" if standing.marks else ""
+    return f"> {name}" if standing.is_candidate else name
+
+
+def _setting(standing: Standing, name: str) -> str:
+    return str(standing.settings[name]) if name in standing.settings else ""
 
 
 def _unit(key: str, rows: Sequence[Standing]) -> Unit:
@@ -106,7 +153,8 @@ def _value(row: Standing, what: Quantity, unit: Unit, notes: Footnotes) -> Cell:
     found = row.values.get(what.key)
     if found is None:
         return Cell()
-    text, about = text_of(found, what, unit), tuple(map(notes.number, doubts(found)))
+    text = text_of(found, what, unit)
+    about = tuple(map(notes.number, [*row.notes.get(what.key, ()), *doubts(found)]))
     return Cell(text, found.value / unit.factor, notes=about, origin=found.origin)
 
 

@@ -11,7 +11,7 @@ PLUGIN = Plugin(
             "Read and decide",
             "Print what modules cost at each commit of a repository, and where a cost changed.",
             run="command:history",
-            place=4,
+            order=4,
         )
     },
 )

@@ -7,13 +7,25 @@ from typing import Annotated, Any
 import typer
 
 from ctxbench.base.terminal import say
-from ctxbench.cli.options import check_drawing
+from ctxbench.cli.options import Given, check_drawing, split
 from ctxbench.cli.printing import gate_progress, render
 from ctxbench.cli.signature import command_of
 from ctxbench.plugins.history import function
 
+Modules = Annotated[str, typer.Argument(metavar="MODULE[,MODULE]", help="path.py:Class of this repository, or keys.")]
+Runs = Annotated[
+    list[Path] | None, typer.Option(help="A run folder, whose times stand at its commit; may be given several times.")
+]
 
-@command_of(function.history)
+
+@command_of(
+    function.history,
+    modules=Given(Modules, split),
+    span=typer.Argument(metavar="[RANGE]"),
+    last=typer.Option(min=1),
+    runs=Runs,
+    suite=typer.Option(),
+)
 def history(
     asked: Mapping[str, Any],
     plot: Annotated[Path | None, typer.Option(help="Draw the costs over the commits into this .png or .svg.")] = None,

@@ -3,14 +3,14 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number, ratio_of_runs, rough_ratio
-from ctxbench.engine.cache import Cache, sheets_key
+from ctxbench.engine.cache import Cache, installed_key, sheets_key
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.engine.progress import QuietGate
@@ -23,6 +23,8 @@ from ctxbench.plugins.check.trees import Commit, Tree, baseline_tree, commits, w
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.results.environment import differences
 from ctxbench.results.rows import rows_of
+
+NO_FILE = "name them as path.py:Class of this repository"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Step:
 
 @dataclass(frozen=True)
 class History:
-    """The commits, the oldest first, their series, and sentences on what is not there."""
+    """The commits, the oldest first, their series, and sentences on what is not there and on the last numbers."""
 
     commits: tuple[Commit, ...]
     series: tuple[Series, ...]
@@ -80,32 +82,35 @@ def history(
     """The costs of a suite's modules over the last commits of a range in the repository around the working folder.
 
     Counts and predictions are each commit's own, and kept for the next time where no file outside of the commit was
-    imported; `runs` are folders of runs, whose times
-    stand at the commit that their modules' files are of. Raises UsageError outside a repository, for an unknown range,
+    imported, other than of installed packages; `runs` are folders of runs, whose times stand at the commit that their
+    modules' files are of. Raises UsageError for a folder that is no run, outside a repository, for an unknown range,
     and if no commit has a module.
     """
+    measured = [(path, open_run(path)) for path in runs]
     here = working_tree(Path.cwd())
     suite = suite_in_tree(suite, here.root)
     found = tuple(commits(here, span, last))
     points: dict[tuple[str, str], list[Point]] = {}
     notes: dict[str, list[str]] = {}
+    remarks: list[str] = []
     with progress or QuietGate() as shown:
         for index, commit in enumerate(found):
             shown.stage(f"commit {index + 1} of {len(found)}: {commit.short} {commit.subject}")
-            numbers, missing = _costs(here, commit, suite)
-            for case, quantities in numbers.items():
+            counted, missing = _costs(here, commit, suite)
+            remarks = counted.remarks if counted.numbers else remarks
+            for case, quantities in counted.numbers.items():
                 for key, ends in quantities.items():
                     points.setdefault((case, key), []).append(Point(index, Number(*ends)))
             for reason in missing:
                 notes.setdefault(reason, []).append(commit.short)
     if not points:
-        raise UsageError(f"no commit of {span} has a cost of these modules: {next(iter(notes), 'they have no case')}")
+        raise UsageError(f"no commit of {span} has a cost of these modules: {next(iter(notes), NO_FILE)}")
     told = [f"{', '.join(where)}: {reason}" for reason, where in notes.items()]
     modules = {name.rpartition(":")[2] for name in suite.file.modules}
-    for path in runs:
-        told += _add_run(open_run(path), path, found, modules, points)
+    for path, run in measured:
+        told += _add_run(run, path, found, modules, points)
     series = (Series(*key, tuple(sorted(own, key=lambda point: point.index))) for key, own in points.items())
-    return History(found, tuple(series), tuple(told))
+    return History(found, tuple(series), (*told, *remarks))
 
 
 def _change(before: Point, after: Point) -> Number | None:
@@ -121,8 +126,12 @@ def _change(before: Point, after: Point) -> Number | None:
     return ratio if ratio.has_interval and not ratio.low <= 1 <= ratio.high else None
 
 
-# By case and quantity: a value, and the ends of its interval if it has one.
-Costs = dict[str, dict[str, list[float]]]
+@dataclass
+class Costs:
+    """Costs by case and quantity: a value, and the ends of its interval if it has one; and remarks on them."""
+
+    numbers: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
 
 
 def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[Costs, list[str]]:
@@ -130,19 +139,20 @@ def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[Costs, list[str]]:
     file = suite.file
     named = [*file.axes.device, *(str(case["device"]) for case in file.cases if "device" in case)]
     asked = json.dumps([commit.name, file.model_dump(mode="json")], sort_keys=True).encode()
-    cache, key = Cache("history"), asked + sheets_key(name for name in named if name != "auto")
+    sheets = sheets_key(name for name in named if name != "auto")
+    cache, key = Cache("history"), asked + sheets + installed_key()
     if kept := cache.read(key):
-        return json.loads(kept), []
+        return Costs(**json.loads(kept)), []
     with baseline_tree(here, commit.name) as tree:
-        numbers, missing, is_whole = _counted(tree, suite)
+        costs, missing, is_whole = _counted(tree, suite)
     if is_whole and not missing:
-        cache.write(key, json.dumps(numbers).encode())
-    return numbers, missing
+        cache.write(key, json.dumps(vars(costs)).encode())
+    return costs, missing
 
 
 def _counted(tree: Tree, suite: Suite) -> tuple[Costs, list[str], bool]:
     """The costs in a tree, why some are missing, and whether all that was imported for them lies in the tree."""
-    numbers: Costs = {}
+    costs = Costs()
     imports: set[str] = set()
     with ForkServer(tree.root) as server:
         found = list_cases(server, suite, devices.META, tree)
@@ -160,9 +170,11 @@ def _counted(tree: Tree, suite: Suite) -> tuple[Costs, list[str], bool]:
             for each in stored_quantities():
                 if (each.exact or each.has_interval) and (number := read_number(record, each)):
                     ends = number.ends if number.has_interval else ()
-                    numbers.setdefault(names[name], {})[each.key] = [number.value, *ends]
+                    costs.numbers.setdefault(names[name], {})[each.key] = [number.value, *ends]
+                    told = [note.shared for note in record.notes if note.about == each.key]
+                    costs.remarks += [each for each in told if each not in costs.remarks]
     root = tree.root.resolve()
-    return numbers, missing, all(Path(file).resolve().is_relative_to(root) for file in imports)
+    return costs, missing, all(Path(file).resolve().is_relative_to(root) for file in imports)
 
 
 def _in_short(reason: str) -> str:

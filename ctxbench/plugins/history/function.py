@@ -1,46 +1,67 @@
 """`ctxbench.history`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ctxbench import api
-from ctxbench.cli.options import HyperParameters, condition_options, split
-from ctxbench.cli.signature import Given
+from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.progress import QuietGate
+from ctxbench.model.conditions import Counts, Names, Shapes
 from ctxbench.table.result import Result
 
 if TYPE_CHECKING:
     from ctxbench.api import Module
     from ctxbench.plugins.history.costs import History
 
-Modules = Annotated[str, typer.Argument(metavar="MODULE[,MODULE]", help="path.py:Class of this repository, or keys.")]
-Runs = Annotated[
-    list[Path] | None, typer.Option(help="A run folder, whose times stand at its commit; may be given several times.")
-]
-
 
 def history(
-    modules: Annotated["Sequence[Module] | Module", Given(Modules, split)],
-    span: Annotated[
-        str, typer.Argument(metavar="[RANGE]", help="Commits as git names them: v1..main, or the last one.")
-    ] = "HEAD",
+    modules: "Sequence[Module] | Module",
+    span: str = "HEAD",
     *,
-    last: Annotated[int, typer.Option(min=1, help="At most so many commits, the latest of the range.")] = 20,
-    runs: Annotated[Sequence[str | Path], Given(Runs)] = (),
-    suite: Annotated[str, typer.Option(help="Inputs and settings: a suite's name, or the path of a TOML file.")] = "ci",
-    hparams: HyperParameters = None,
+    network: Names | None = None,
+    shape: Shapes | None = None,
+    dtype: Names | None = None,
+    device: Names | None = None,
+    memory_format: Names | None = None,
+    execution: Names | None = None,
+    threads: Counts | None = None,
+    last: int = 20,
+    runs: Sequence[str | Path] = (),
+    suite: str = "ci",
+    hparams: Mapping[str, Mapping[str, Any]] | None = None,
     progress: QuietGate | None = None,
-    **conditions: Annotated[Any, condition_options()],
 ) -> "Result[History]":
-    """Costs of modules at the last commits of a range such as `v1..main`, and the commits that changed one.
+    """Count what modules cost at the last commits of a repository, and find the commits that changed a cost.
 
-    `runs` are run folders, whose times stand at their commits; `conditions` are `shape`, `device`, ... as in
-    `ctxbench.run`. Raises UsageError outside of a git repository, and for an unknown range or module.
+    Args:
+        modules: Names (`path.py:Class` of this repository, or keys) or classes, one or several.
+        span: Commits as git names them: v1..main, or the last one.
+        network, shape, dtype, device, memory_format, execution, threads: Conditions instead of the suite's, as in
+            `ctxbench.run`; times are predicted for a device such as `h100-sxm`.
+        last: At most so many commits, the latest of the range.
+        runs: Run folders, whose times stand at their commits.
+        suite: Inputs and settings: a suite's name, or the path of a TOML file.
+        hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
+        progress: Told of the progress.
+
+    Returns:
+        The costs at each commit; they are also in `tables`.
+
+    Raises:
+        UsageError: Outside of a git repository, and for an unknown range or module.
+
+    Example:
+        >>> found = ctxbench.history("block.py:Block", shape=(1, 8, 4, 4))
+        >>> found.frame["Params (M)"].tolist()
+        ['8.0e-6']
     """
     from ctxbench.plugins.history import costs, table  # pandas and matplotlib, which help needs not
 
-    found = costs.history(api.suite_of(suite, modules, hparams, conditions), span, last, [*map(Path, runs)], progress)
+    with IsolatedLoader():
+        loaded = api.suite_of(
+            suite, modules=modules, hparams=hparams, network=network, shape=shape, dtype=dtype, device=device,
+            memory_format=memory_format, execution=execution, threads=threads,
+        )  # fmt: skip
+    found = costs.history(loaded, span, last, [*map(Path, runs)], progress)
     return Result(found, (*table.history_tables(found), *table.sentences(found)))

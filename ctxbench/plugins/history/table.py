@@ -2,14 +2,16 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import matplotlib as mpl
+from matplotlib.figure import Figure
 
 from ctxbench.base import disk
+from ctxbench.base.texts import one_line
 from ctxbench.model.metrics import quantity
-from ctxbench.plugins.check.texts import clean
 from ctxbench.plugins.history.costs import History, Series
+from ctxbench.report.figures.style import plain
 from ctxbench.report.tables.cells import heading, text_of
 from ctxbench.table.table import Cell, Origin, Table, plain_table
 
@@ -26,7 +28,7 @@ def history_tables(history: History) -> Iterator[Table]:
         for index, commit in enumerate(history.commits):
             cells = [_cell(series, index, (case, series.quantity, index) in changed) for series in own]
             if any(cell.text for cell in cells):
-                rows.append([commit.short, commit.day, *cells, clean(commit.subject)])
+                rows.append([commit.short, commit.day, *cells, one_line(commit.subject)])
         headings: dict[str, Origin] = {"commit": "label", "day": "label"}
         headings |= {
             heading(quantity(series.quantity).title, quantity(series.quantity).unit): "counted" for series in own
@@ -39,14 +41,14 @@ def sentences(history: History) -> list[str]:
     found: dict[tuple[int, str], list[str]] = {}
     for step in history.steps():
         name = quantity(step.series.quantity).title
-        found.setdefault((step.index, step.series.case), []).append(f"{name} {step.ratio.text()}")
+        percent = replace(step.ratio.map_monotonic(lambda ratio: 100 * (ratio - 1)), is_ratio=False)
+        found.setdefault((step.index, step.series.case), []).append(f"{name} {percent.text(digits=2, sign='+')} %")
     lines = []
     for (index, case), parts in found.items():
-        commit = history.commits[index]
-        lines.append(
-            f"{commit.short} ({commit.day}, {clean(commit.subject)}): {case}, times before: {', '.join(parts)}"
-        )
-    return [*(lines or ["No step: no cost changed at these commits."]), *map(clean, history.notes)]
+        commit, changes = history.commits[index], ", ".join(parts)
+        about = f"{commit.short} ({commit.day}, {one_line(commit.subject)})"
+        lines.append(f"{about}: {case}, over the commit before: {changes}")
+    return [*(lines or ["No step: no cost changed at these commits."]), *map(one_line, history.notes)]
 
 
 def plot(history: History, path: Path) -> None:
@@ -54,9 +56,7 @@ def plot(history: History, path: Path) -> None:
 
     UsageError if the file cannot be written.
     """
-    with mpl.rc_context({"backend": "agg"}):
-        from matplotlib.figure import Figure  # no window system: a figure without pyplot
-
+    with plain():
         figure = Figure(figsize=FIGURE_SIZE, layout="constrained")
         axes = figure.add_subplot()
         for series in history.series:
@@ -64,7 +64,7 @@ def plot(history: History, path: Path) -> None:
             at = [point.index for point in series.points]
             numbers = [point.number for point in series.points]
             values = [number.value / first for number in numbers]
-            label = f"{series.case}: {quantity(series.quantity).title}"
+            label = one_line(f"{series.case}: {quantity(series.quantity).title}")
             line = axes.plot(at, values, drawstyle="steps-post", marker="o", markersize=3, label=label)[0]
             for place, number in zip(at, numbers, strict=True):
                 if number.has_interval:

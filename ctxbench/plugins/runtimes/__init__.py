@@ -5,6 +5,7 @@ from ctxbench.plugin import Plugin
 EXPORTER = ("onnx", "onnxscript")
 PLUGIN = Plugin(
     about="runs modules in ONNX Runtime, OpenVINO and TensorRT",
+    needs=("numerics",),
     metrics=("file_size:METRIC",),
     executions=("onnxruntime:EXECUTION", "onnxruntime_dynamic:EXECUTION", "openvino:EXECUTION", "tensorrt:EXECUTION"),
     suites="suites",

@@ -1,7 +1,6 @@
 """Parts shared by runtimes that take an ONNX file: the export, and its report."""
 
 import re
-import tempfile
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from pathlib import Path
 from time import perf_counter  # bound before a module can replace it
 from typing import TYPE_CHECKING, ClassVar
 
+from ctxbench.base.temporary import temporary_folder
 from ctxbench.executions.base import Built, Execution
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Exported(Execution):
     def build(self, model: "nn.Module", x: "Tensor") -> Built:
         from ctxbench.devices import Unsupported
 
-        with tempfile.TemporaryDirectory(prefix="ctxbench-onnx-") as folder:
-            path = Path(folder) / "module.onnx"
+        with temporary_folder() as folder:
+            path = folder / "module.onnx"
             begin = perf_counter()
             export(model, x, path, self.dynamic)
             exported_s = perf_counter() - begin

@@ -16,7 +16,7 @@ _SEVERITY = 3
 class OnnxRuntime(Exported):
     name = "onnxruntime"
     about = "exported to ONNX, run by ONNX Runtime on the CPU; inference only"
-    place = 3
+    order = 3
     extra = "onnx"
 
     def open(self, path: Path) -> "tuple[Callable[[Tensor], Tensor], int]":

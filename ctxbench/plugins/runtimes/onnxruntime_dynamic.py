@@ -6,7 +6,7 @@ from ctxbench.plugins.runtimes.onnxruntime import OnnxRuntime
 class OnnxRuntimeDynamic(OnnxRuntime):
     name = "onnxruntime-dynamic"
     about = "as onnxruntime, exported for any height and width"
-    place = 4
+    order = 4
     dynamic = True
 
 

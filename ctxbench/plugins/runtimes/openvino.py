@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class OpenVino(Exported):
     name = "openvino"
     about = "exported to ONNX, run by OpenVINO on the CPU; inference only"
-    place = 5
+    order = 5
     extra = "openvino"
     dtypes = ("float32",)
 

@@ -16,7 +16,7 @@ _PROVIDER = "TensorrtExecutionProvider"
 class TensorRt(Exported):
     name = "tensorrt"
     about = "exported to ONNX, run by TensorRT on an NVIDIA GPU; inference only"
-    place = 6
+    order = 6
     extra = "onnx"
     dtypes = ("float32", "float16")
     device_type = "cuda"

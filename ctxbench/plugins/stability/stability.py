@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ctxbench.base.call_sites import CallSites
-from ctxbench.plugins.memory.autocast import Autocast
+from ctxbench.meta.autocast import Autocast
 
 # Factors of a standard normal input: with four times the last one, the input's own numbers overflow in float16.
 SCALES = tuple(4**power for power in range(7))
@@ -48,7 +48,7 @@ def autocast(device: str, dtype: torch.dtype | None) -> Iterator[None]:
         with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
             yield
         return
-    with torch.autocast(device, dtype=dtype), _WhereEnabled(dtype):
+    with torch.autocast(device, dtype=dtype), _WhereEnabled("cuda", dtype):
         yield
 
 

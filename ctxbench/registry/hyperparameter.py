@@ -1,0 +1,77 @@
+"""One setting of a module: a keyword of its constructor, or a field of its config."""
+
+import ast
+import builtins
+import inspect
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from ctxbench.base.errors import UsageError
+
+# As the value of a hyper-parameter: the input's number of channels.
+CHANNELS = "channels"
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """One keyword of a module's constructor: its name, its type as written, its default (None if it is `required`)."""
+
+    name: str
+    annotation: str
+    default: Any
+    required: bool = False
+
+    def parse(self, value: Any) -> Any:
+        """`value` if it is of the declared type; UsageError otherwise."""
+        from pydantic import PydanticUserError, TypeAdapter, ValidationError  # slow to import, needed only here
+
+        if self.stands_for_channels(value):
+            return value
+        try:
+            return TypeAdapter(self.type).validate_python(value, strict=not isinstance(value, int))
+        except PydanticUserError:  # values cannot be held against every type
+            return value
+        except ValidationError:
+            raise UsageError(f"hyper-parameter {self.name!r} is {value!r}; it must be {self.annotation}") from None
+
+    @property
+    def type(self) -> Any:
+        """The declared type; `typing.Any` where the annotation names another one than Python's own and `typing`'s."""
+        try:
+            return _type(ast.parse(self.annotation, mode="eval").body)
+        except Exception:  # of a person's file, it can be anything
+            return typing.Any
+
+    def stands_for_channels(self, value: Any) -> bool:
+        """True if a value is the word `channels`, which stands for the input's number of channels; texts keep it."""
+        return value == CHANNELS and not any(word in self.annotation for word in ("str", "Literal"))
+
+
+def _type(written: ast.expr) -> Any:
+    """The type that is written so. It is read, not evaluated: a command runs no person's code in its own process."""
+    match written:
+        case ast.Constant(value=str(quoted)):
+            return _type(ast.parse(quoted, mode="eval").body)
+        case ast.Constant(value=None | builtins.Ellipsis):
+            return written.value
+        case ast.Name(id="Literal"):
+            return typing.Literal
+        case ast.Name(id=name) if isinstance(found := getattr(builtins, name, None), type):
+            return found
+        case ast.Attribute(value=ast.Name(id="typing"), attr=name):
+            return getattr(typing, name)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _type(left) | _type(right)
+        case ast.Subscript(value=value, slice=inside):
+            if (kind := _type(value)) is typing.Literal:
+                return kind[ast.literal_eval(inside)]
+            return kind[tuple(map(_type, inside.elts)) if isinstance(inside, ast.Tuple) else _type(inside)]
+    raise ValueError(ast.unparse(written))
+
+
+def shown_type(annotation: Any) -> str:
+    """A type as it is written in source."""
+    if annotation is inspect.Parameter.empty:
+        return "typing.Any"
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
