@@ -1,10 +1,8 @@
-"""The site: the same Markdown as in the repository, the API from docstrings, and the reports as pages."""
+"""The site: the same Markdown as in the repository, and the reports as pages."""
 
-import pkgutil
 import re
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from sphinx.application import Sphinx
 
@@ -14,7 +12,7 @@ project = "ctxbench"
 author = "The ctxbench authors"
 project_copyright = f"2026, {author}"
 release = metadata.version("ctxbench")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser"]
 html_theme = "furo"
 html_title = "ctxbench"
 root_doc = "index"
@@ -23,13 +21,8 @@ exclude_patterns = ["report", "site"]
 html_extra_path = ["report"] if (DOCS / "report").is_dir() else []
 myst_heading_anchors = 3
 myst_all_links_external = False
-autodoc_typehints = "description"
-# Types of torch and pandas, which have sites of their own.
-nitpicky = False
 # A link to a page of the repository that the site does not hold.
-OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)*((?:docs/|results/README|CITATION|CONTRIBUTING|examples/)[^)]*)\)")
-
-DOCUMENTED = re.compile(r"\.\. autofunction:: (\S+)\n")
+OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)*((?:docs/|results/|CITATION|CONTRIBUTING|examples/)[^)]*)\)")
 
 
 def first_page(app: Sphinx, name: str, source: list[str]) -> None:
@@ -44,34 +37,18 @@ def outside(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = OUTSIDE.sub(r"\1 (`\2` in the repository)", source[0])
 
 
-def is_there(name: str) -> bool:
-    """Return whether an object can be imported by its dotted name."""
-    try:
-        return pkgutil.resolve_name(name) is not None
-    except (ImportError, AttributeError):
-        return False
-
-
 def without(app: Sphinx, name: str, source: list[str]) -> None:
-    """The pages of a plugin that is not here are named without a link, and its functions are left out."""
+    """The pages of a plugin that is not here are named without a link."""
 
     def text(link: re.Match[str]) -> str:
         return link[0] if (DOCS / folder / f"{link[2]}.md").exists() else link[1]
 
-    source[0] = DOCUMENTED.sub(lambda found: found[0] if is_there(found[1]) else "", source[0])
     for folder in ("plugins", "suites"):
         here = r"(?:\./)?" if name.startswith(f"{folder}/") else rf"(?:\.\./)*{folder}/"
         source[0] = re.sub(rf"\[([^\]]*)\]\({here}([\w-]+)\.md(?:#[^)]*)?\)", text, source[0])
 
 
-def plain_types(app: Sphinx, documented: Any, is_method: bool) -> None:
-    """A parameter's type as Python callers need it, without the option of the command that it stands for."""
-    types = getattr(documented, "__annotations__", {})
-    types.update({name: each.__origin__ for name, each in types.items() if hasattr(each, "__metadata__")})
-
-
 def setup(app: Sphinx) -> None:
-    app.connect("autodoc-before-process-signature", plain_types)
     app.connect("source-read", first_page)
     app.connect("source-read", outside)
     app.connect("source-read", without)

@@ -1,8 +1,7 @@
 """The generated tables of what runs found: Table 3 in short, which module to take, ability beside cost."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 
 import numpy as np
@@ -13,22 +12,30 @@ from scipy.stats import rankdata
 
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import significant
+from ctxbench.base.texts import listed
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.model.read_suite import read_published
 from ctxbench.plugins.audit.finding import Verdict
 from ctxbench.plugins.audit.table import audit_table
+from ctxbench.plugins.networks.table import network_tables
 from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, accuracy_of, first_of, learned_of
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import RunData
+from ctxbench.report.tables.caption import setup
 from ctxbench.report.tables.cells import amount
 from ctxbench.results.rows import rows_of
 from ctxbench.table.markdown import escape, render_markdown
+from ctxbench.table.table import Origin
 
 # The accuracies of recall, a column each.
 PERCENT = dict.fromkeys((f"{kind}, %" for kind in RECALLED), "measured")
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
 MOST_NAMED = 5
+# An input this many times as large as a standard normal one, a training step should survive.
+SURVIVED = 64
+# Whole networks are compared at this input.
+LARGE_IMAGE = "1x3x512x512"
 # GB: what counts as near mmsegmentation's figure, and near what a head adds by two of its figures.
 NEAR, NEAR_ADDED = 0.2, 0.1
 
@@ -196,7 +203,7 @@ def abilities(row: RecordRow) -> list[str]:
 
 
 def survival() -> str:
-    """Largest input scale of each block in 16-bit dtypes, and the operator that ends a training step under AMP."""
+    """Blocks whose training step under AMP is not finite at inputs SURVIVED times as large, and what ends it."""
     frame = stored_run("precision-cpu").frame
     scales = frame.pivot(index="module", columns="dtype", values=["finite_forward", "finite_gradient"])
     largest = scales.max().max()
@@ -204,18 +211,26 @@ def survival() -> str:
         dtype for dtype in frame["dtype"].unique() if (scales.xs(dtype, axis=1, level=1) == largest).all(axis=None)
     ]
     ending = [dtype for dtype in frame["dtype"].unique() if dtype not in ("float32", *always)]
+    whole = scales.index[(scales == largest).all(axis=1)]
+    early = scales["finite_gradient"]["autocast-float16"].sort_values(kind="stable")
     rows = []
-    for key, part in frame.groupby("module"):
-        own = {row["dtype"]: row for row in rows_of(part)}
+    for key in early.index[early < SURVIVED]:
+        own = {row["dtype"]: row for row in rows_of(frame[frame["module"] == key])}
         amp = own["autocast-float16"]
         ends = str(amp["overflow_gradient"] or amp["overflow_forward"] or "").partition(" gives ")[0]
         gap = "" if amp["loss_gap"] is None else significant(100 * amp["loss_gap"], 2)
         rows.append((f"`{key}`", *(_scales(own[dtype]) for dtype in ending), escape(ends), gap))
     measured = dict.fromkeys((*ending, "ends it under autocast-float16", "loss, autocast-float16, %"), "measured")
     return (
-        f"In {' and '.join(f'`{dtype}`' for dtype in always)} all {len(rows)} blocks are finite up to a scale of "
-        f"{largest:g}, the largest that was tried.\n\n{markdown({'module': 'label', **measured}, rows)}"
+        f"In {_code(always)} all {len(scales)} blocks are finite up to a scale of "
+        f"{largest:g}, the largest that was tried. {len(whole)} are in each dtype: "
+        f"{_code(whole)}. {len(rows)} have gradients under autocast to float16 that end "
+        f"below a scale of {SURVIVED}:\n\n{markdown({'module': 'label', **measured}, rows)}"
     )
+
+
+def _code(names: Iterable[str]) -> str:
+    return listed([f"`{name}`" for name in names])
 
 
 def _scales(row: RecordRow) -> str:
@@ -259,14 +274,15 @@ def mmsegmentation_near() -> str:
     )
 
 
-FINDINGS: dict[str, Callable[[], str]] = {
-    "table3-short": table3_short,
-    "choices": choices,
-    "recall-cost": recall_cost,
-    "recall-bounds": recall_bounds,
-    "recall-published": recall_published,
-    "survival": survival,
-    "audit-summary": audit_summary,
-    "mmsegmentation-near": mmsegmentation_near,
-    **{f"audit-{name}": partial(audit_of, name) for name in audits()},
-}
+def network_shares() -> str:
+    """Share of MACs and of training memory that each module adds to each network, at the largest input."""
+    run = stored_run("networks-cpu")
+    found = pd.concat((table.data for table in network_tables(run)), ignore_index=True)
+    found = found[found["shape"] == LARGE_IMAGE].assign(network=found["network"].str.rpartition(":")[2])
+    shares = {"macs_share": "MACs", "memory_train_share": "memory, train"}
+    wide = found.pivot(index="module", columns="network", values=list(shares)).swaplevel(axis=1)
+    columns = [(network, key) for network in found["network"].unique() for key in shares]
+    rows = [(f"`{key}`", *(f"{row[column]:+.1f}" for column in columns)) for key, row in wide.iterrows()]
+    origins: dict[str, Origin] = {"macs_share": "counted", "memory_train_share": "predicted"}
+    headings = {f"{network}: {shares[key]}, %": origins[key] for network, key in columns}
+    return f"{markdown({'module': 'label', **headings}, rows)}\n\nhere: {setup(run)}."

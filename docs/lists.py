@@ -1,6 +1,6 @@
 """The generated tables of what ctxbench declares and has stored: metrics, devices, modules, suites, committed runs."""
 
-import ast
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,6 +29,8 @@ from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
+# What sentences rest on.
+EVIDENCE = {"memory": "table3-static", "gate": "gate-cpu", "prediction": "prediction", "counters": "counters"}
 SHAPE = (1, 512, 128, 128)  # that of Table 3
 POSITIONS = SHAPE[2] * SHAPE[3]
 # What is counted of a selective scan of N states, for each route, position and channel.
@@ -40,6 +42,19 @@ SCAN_CONVENTIONS: list[tuple[str, str, Callable[[int], float]]] = [
     ("VMamba's older count, outer products halved", "3.5 N + 1", lambda states: 3.5 * states + 1),
     ("hooks on layers (thop, ptflops)", "0", lambda states: 0),
 ]
+
+
+def source(name: str) -> str:
+    """`results/gate-cpu, as of commit 1dc83de, 2026-11-21`: the evidence of a sentence.
+
+    What a run has counted is what today's code counts, as tests/test_committed_counts.py holds.
+    """
+    folder = ROOT / "results" / EVIDENCE[name]
+    if (folder / "run.json").exists():
+        environment = stored_run(EVIDENCE[name]).environment
+        return f"`results/{EVIDENCE[name]}`, commit {environment['commit'][:7]}, {environment['time'][:10]}"
+    stored = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
+    return f"`results/{EVIDENCE[name]}`, as of commit {stored['commit'][:7]}, {stored['date']}"
 
 
 @cache
@@ -76,7 +91,7 @@ def module_list() -> str:
     rows = []
     for entry in built_in():
         reached = "all" if reach(entry) == POSITIONS else f"{reach(entry):,}"
-        rows.append((f"[`{entry.key}`](#{entry.key})", entry.about, reached, *_costs(entry)))
+        rows.append((f"`{entry.key}`", entry.about, reached, *_costs(entry)))
     counts = dict.fromkeys(("reach", "params, M", "MACs, G"), "counted")
     predicted = dict.fromkeys(("memory, train, MiB", "memory, infer, MiB"), "predicted")
     return markdown({"module": "label", "what it computes": "text", **counts, **predicted}, rows)
@@ -97,20 +112,9 @@ def scan_list() -> str:
     return markdown({"convention": "label", "for each route, position and channel": "text", **counted_of}, rows)
 
 
-def module_details() -> str:
-    """For each module: family, growth, source, public code, and what is faithful or mended."""
-    parts = []
-    for entry in built_in():
-        growth = entry.complexity.replace("**2", "²").replace("*", " ")
-        mixes = {True: "yes", False: "no"}.get(entry.position_mixing, f"if `{entry.position_mixing}`")
-        reached = "" if entry.reach == "n" else f" *Reach*: {entry.reach.replace('*', ' ')}."
-        facts = [
-            f"*Family*: {entry.family}. *Growth*: {growth}. *Mixes positions*: {mixes}.{reached}",
-            f"*Source*: {entry.paper}.",
-        ]
-        facts += [f"*Public code*: {entry.public_code}."] if entry.public_code else []
-        parts.append(f"### {entry.key}\n\n{' '.join(facts)} {_mended(entry)}\n")
-    return "\n".join(parts)
+def module_sources() -> str:
+    """The paper of each module, a line each."""
+    return "\n".join(f"- `{entry.key}`: {entry.paper}." for entry in built_in())
 
 
 def reach(entry: Entry) -> int:
@@ -123,12 +127,6 @@ def reach(entry: Entry) -> int:
 def built_in() -> list[Entry]:
     """The modules of ctxbench itself."""
     return [each for each in registry.entries() if each.reference.startswith(f"{registry.BUILT_IN}.")]
-
-
-def _mended(entry: Entry) -> str:
-    """The second paragraph of a module's file without the source."""
-    text = ast.get_docstring(ast.parse(Path(entry.file).read_text(encoding="utf-8"))) or ""
-    return " ".join(text.split("\n\n")[1].split()).partition(". ")[2]
 
 
 def _case(entry: Entry) -> Case:
@@ -174,7 +172,10 @@ def suite_list() -> str:
         page = f"plugins/{name}.md" if f".{name}." in package_of(name) else f"suites/{name}.md"
         title = f"[{name}]({page})" if (ROOT / "docs" / page).exists() else f"`{name}`"
         run = ROOT / "results" / f"{name}-cpu"
-        verdicts = _verdicts(run) if (run / "run.json").exists() else ""
+        verdicts = ""
+        if (run / "run.json").exists():
+            verdicts = ", ".join(f"{len(claims)} {verdict}" for verdict, claims in judged(run).items())
+            verdicts += (part := part_of(run)) and f"; {part}"
         own = [case for case in suite.cases() if case.reference.startswith(f"{registry.BUILT_IN}.")]
         rows.append((title, suite.file.question, str(len(own)), f"{suite.file.minutes:g}", verdicts))
     sizes = {"cases": "counted", "minutes on two cores": "measured"}
@@ -191,19 +192,23 @@ def judged(path: Path) -> dict[Verdict, list[str]]:
     return {verdict: claims for verdict, claims in found.items() if claims}
 
 
-def _verdicts(path: Path) -> str:
-    """`3 supported, 1 not supported`."""
-    return ", ".join(f"{len(claims)} {verdict}" for verdict, claims in judged(path).items())
+def part_of(path: Path) -> str:
+    """`29 of 42 blocks` of a committed run without all that its suite has today; "" of one with all."""
+    run, here = open_run(path), {entry.key for entry in built_in()}
+    today = here & {case.module for case in load(run.suite).cases()}
+    own = today & {*run.frame["module"]}
+    return f"{len(own)} of {len(today)} blocks" if own < today else ""
 
 
 def verdict_list(path: Path) -> str:
     """A line for each verdict, with the claims that a committed run gives it; measured ones are none."""
+    part = part_of(path)
     lines = [
         f"- **{str(verdict).capitalize()}**: {'; '.join(claims)}."
         for verdict, claims in judged(path).items()
         if verdict is not Verdict.MEASURED
     ]
-    return "\n".join(lines)
+    return (part and f"For {part}:\n\n") + "\n".join(lines)
 
 
 def result_list() -> str:
@@ -223,7 +228,7 @@ def doc_pages() -> list[Path]:
     return [page for folder in (docs, docs / "suites", docs / "plugins") for page in sorted(folder.glob("*.md"))]
 
 
-def family_list() -> str:
+def families() -> str:
     """The modules of the registry by family, a line each."""
     entries = built_in()
     first = {family: min(e.year or 0 for e in entries if e.family == family) for family in {e.family for e in entries}}
@@ -267,24 +272,25 @@ def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> s
     return render_markdown(plain_table(headings, rows), trusted=True).rstrip("\n")
 
 
+def operator_counts() -> str:
+    """Verdicts of the sweep of PyTorch's operators, by tests/plugins/memory/operator_sweep.py."""
+    frame = pd.read_csv(ROOT / "results" / "operators.csv")
+    verdicts = [name for name in frame.columns if name not in ("operator", "dtype")]
+    of_dtype = frame.groupby("dtype", sort=False)[verdicts].sum()
+    rows = [(str(dtype), *(f"{count:,}" for count in counts)) for dtype, counts in of_dtype.iterrows()]
+    of_operator = frame.groupby("operator")[verdicts].sum()
+    whole = int((of_operator["right"] == of_operator.sum(axis=1)).sum())
+    lead = (
+        f"**{len(of_operator):,} operators of PyTorch's own list in {of_operator.to_numpy().sum():,} cases: "
+        f"{of_operator['wrong'].sum():,} are wrong without a mark.** {whole:,} operators are "
+        "right in each of their cases."
+    )
+    return f"{lead}\n\n{markdown({'dtype': 'label', **dict.fromkeys(verdicts, 'counted')}, rows)}"
+
+
 def command_list() -> str:
     """Processor time of commands, by `benchmarks/commands.py`."""
     frame = pd.read_csv(ROOT / "results" / "commands.csv")
     rows = [(f"`{row['command']}`", *(f"{row[name]:.2f}" for name in ("again", "anew"))) for row in rows_of(frame)]
     unit = f"In units of `python -c 'import torch'`, which took {frame['import_torch_s'][0]:.1f} s of processor time."
     return markdown({"command": "label", "again": "measured", "counted anew": "measured"}, rows) + f"\n\n{unit}"
-
-
-LISTS: dict[str, Callable[[], str]] = {
-    "metrics": metric_list,
-    "quantities": quantity_list,
-    "columns": column_list,
-    "sweep": sweep_list,
-    "modules": module_list,
-    "module-details": module_details,
-    "scans": scan_list,
-    "suites": suite_list,
-    "results": result_list,
-    "families": family_list,
-    "commands": command_list,
-}

@@ -91,7 +91,7 @@ def fused_ms(row: RecordRow, mode: Mode) -> float:
     return max(rest.host_ms, rest.device_ms + math.fsum(profile.scans.values()) / sheet.bandwidth * 1e3)
 
 
-def lead() -> str:
+def scan_lead() -> str:
     """From which size on the scan is cheaper to train than fused attention, and whether it looks up."""
     run, measured = open_run(PREDICTED), open_run(MEASURED)
     own = [pairing for *pair, pairing in compared(run) if pair == ["mhsa", "channels"]]
@@ -113,7 +113,7 @@ def lead() -> str:
     )
 
 
-def counts() -> str:
+def scan_counts() -> str:
     """Parameters, and from which size on the scan has fewer MACs and needs less memory."""
     run = open_run(PREDICTED)
     rows = []
@@ -137,7 +137,7 @@ def both_headings(cost: str) -> dict[str, Origin]:
     return {f"{cost}, {mode}{form}": "predicted" for mode in reversed(MODES) for form in ("", ", fused at best")}
 
 
-def predicted_times() -> str:
+def scan_predicted() -> str:
     """From which size on the scan is predicted to be faster, as it is and fused at best."""
     run = open_run(PREDICTED)
     rows = []
@@ -148,7 +148,7 @@ def predicted_times() -> str:
     return f"{markdown({'device': 'label', **LABELS, **both_headings('time')}, rows)}\n\nhere: {setup(run)}."
 
 
-def measured_times() -> str:
+def scan_measured() -> str:
     """The same of times that were measured."""
     run = open_run(MEASURED)
     times = {mode: quantity(f"latency_{mode}") for mode in reversed(MODES)}
@@ -160,19 +160,10 @@ def measured_times() -> str:
     return f"{markdown({**LABELS, **headings}, rows)}\n\nhere: {setup(run)}."
 
 
-def looked_up() -> str:
+def scan_recall() -> str:
     """Accuracy of each of the suite's blocks in the run `recall`."""
     rows = []
     for module in load("scan").file.modules:
         own = [row for row in recalled() if row["module"] == module]
         rows += [(row_name(row), *abilities(row)) for row in own] or [(f"`{module}`", *["not trained"] * len(PERCENT))]
     return markdown({"module": "label", **PERCENT}, rows)
-
-
-SCANS: dict[str, Callable[[], str]] = {
-    "scan-lead": lead,
-    "scan-counts": counts,
-    "scan-predicted": predicted_times,
-    "scan-measured": measured_times,
-    "scan-recall": looked_up,
-}

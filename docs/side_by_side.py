@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 import pandas as pd
-from lists import ROOT, markdown, stored_run
+from lists import ROOT, markdown, source, stored_run
 
 from ctxbench.base.mode import MODES, NOUNS
 from ctxbench.report.published import with_published
@@ -14,14 +14,14 @@ TOOLS = ("fvcore", "calflops", "torchinfo")
 MIB, NEAR = 2**20, 0.01
 
 
-def source() -> str:
+def other_source() -> str:
     """Versions, commit and day of the run."""
     evidence = json.loads((RUN / "evidence.json").read_text(encoding="utf-8"))
     versions = ", ".join(f"{name} {evidence[name]}" for name in ("torch", *TOOLS))
-    return f"`results/other-tools`: {versions}; commit {evidence['commit'][:7]}, {evidence['date']}."
+    return f"`results/other-tools`: {versions}; as of commit {evidence['commit'][:7]}, {evidence['date']}."
 
 
-def memory_table() -> str:
+def other_tools_memory() -> str:
     """Number of peaks equal to those of the paper, and of the profiler: MemTracker's beside ours."""
     peaks = pd.read_csv(RUN / "memory.csv")
     paper = with_published(stored_run("table3-static")).set_index("module")
@@ -36,7 +36,7 @@ def memory_table() -> str:
         rows.append((f"all blocks, CPU, {NOUNS[mode]}", "the profiler's bytes", *_agreement(own, own["measured"])))
     agreement = ("MemTracker equal", "within 1 %", "furthest", "ctxbench equal")
     headings = dict.fromkeys(("peaks of", "equal to", *agreement), "text")
-    return f"{markdown(headings, rows)}\n\n{source()}"
+    return f"{markdown(headings, rows)}\n\n{other_source()}"
 
 
 def _agreement(own: pd.DataFrame, truth: "pd.Series[float]") -> Sequence[str]:
@@ -48,7 +48,7 @@ def _agreement(own: pd.DataFrame, truth: "pd.Series[float]") -> Sequence[str]:
     return equal, near, "none" if share[furthest] == 1 else f"`{furthest}`: {share[furthest]:.0%} of it", ours
 
 
-def count_table() -> str:
+def other_tools_counts() -> str:
     """For each counter: how many parameter counts and MACs of the blocks are right, and how far off the others are."""
     counts = pd.read_csv(RUN / "counts.csv").set_index("block")
     rows = []
@@ -62,11 +62,26 @@ def count_table() -> str:
             _beyond(share[(share < 1) & ~equal], low), _beyond(share[(share > 1) & ~equal], high),
         ))  # fmt: skip
     headings = {"tool": "label", "params equal": "text", "MACs equal": "text", "below": "text", "above": "text"}
-    return f"{markdown(headings, rows)}\n\n{source()}"
+    return f"{markdown(headings, rows)}\n\n{other_source()}"
 
 
 def _beyond(share: "pd.Series[float]", furthest: str) -> str:
     return f"{len(share)}, to {share[furthest]:.0%} (`{furthest}`)" if len(share) else "0"
 
 
-SIDE_BY_SIDE = {"other-tools-memory": memory_table, "other-tools-counts": count_table}
+def other_tools_conventions() -> str:
+    """For each counter: for how many cases ctxbench's convention of it gives the number that the package prints."""
+    found = pd.read_csv(ROOT / "results" / "counters" / "conventions.csv")
+    rows = []
+    for name, own in found.groupby("tool", sort=False):
+        ran = own[own["printed"].notna()]
+        differ = ran[ran["printed"] != ran["convention"]]
+        version = f"{own['package'].iloc[0]} {own['version'].iloc[0]}"
+        left = ", ".join(
+            f"`{each.case}`: prints {each.printed:,.0f}, not {each.convention:,}" for each in differ.itertuples()
+        )
+        rows.append((f"`{name}`", version, f"{len(ran) - len(differ)} of {len(ran)}", left, str(len(own) - len(ran))))
+    headings = dict.fromkeys(("counter", "package", "equal to the unit", "not equal", "it fails on"), "text")
+    equal = (found["printed"] == found["convention"]).sum()
+    total = f"{equal} of {len(found)} numbers are equal, on {found['case'].nunique()} cases: {source('counters')}."
+    return f"{markdown({**headings, 'counter': 'label'}, rows)}\n\n{total}"

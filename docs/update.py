@@ -1,40 +1,44 @@
 """Writes what is generated of README.md and docs/: tables, sentences with numbers and figures.
 
-They stand between `<!-- table: NAME -->` and `<!-- /table -->`. NAME is one of `MADE`, or the folder of a committed
-run, or `FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder may stand the name of a
-figure of the run's suite, for the tables of its numbers; or `claims`, for the claims of the run's suite and what was
-found; or `verdicts`, for a line for each verdict. A picture `figures/REPORT-FIGURE.png` is copied from
-`report/REPORT/figures/FIGURE.png`, where `ctxbench report` has written it.
-Run: python docs/update.py
+They stand between `<!-- table: WHAT -->` and `<!-- /table -->`. WHAT is the name of a function of `FILES`, with `-` for
+`_`, and its arguments; or the folder of a committed run, for its own table; or `FOLDER#crossover` for its crossovers.
+Behind the folder may stand
+
+- `claims`, for the claims of the run's suite and what was found, or `verdicts`, for a line for each verdict;
+- the name of a figure of the suite, for the tables of its numbers; and behind that the modules and quantities that are
+  shown (`error mhsa,ham_nmf`), ten rows at most, or `fits` for a table of what was fitted alone.
+
+A picture `figures/REPORT-FIGURE.png` is copied from `report/REPORT/figures/FIGURE.png`, where `ctxbench report` has
+written it. Run: python docs/update.py [PAGE ...]; with pages, these alone are written, and no picture is copied.
 """
 
 import re
 import shutil
-from functools import cache
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from findings import FINDINGS
+import api
+import findings
+import lists
+import predictions
+import scans
+import side_by_side
+import suite_tables
+import twins
 from headlines import SENTENCES
-from lists import LISTS, ROOT, doc_pages, verdict_list
-from predictions import PREDICTIONS
-from scans import SCANS
-from side_by_side import SIDE_BY_SIDE
+from lists import ROOT, doc_pages, verdict_list
 
-from ctxbench.plugins.claims.table import claim_table
-from ctxbench.plugins.crossover.table import crossover_table
-from ctxbench.plugins.networks.table import network_tables
-from ctxbench.report.curves import figures_of
-from ctxbench.report.panels import Panel, panels_of
-from ctxbench.report.run_data import RunData, open_run
-from ctxbench.report.tables.curve import curve_tables
+from ctxbench.plugins.crossover.table import crossover_tables
+from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.suite import comparison_table
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.markdown import render_markdown
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
-MADE = {**LISTS, **FINDINGS, **SENTENCES, **PREDICTIONS, **SIDE_BY_SIDE, **SCANS}
-KINDS = {"crossover": lambda run: [crossover_table(run)], "network": network_tables}
+FILES = (api, findings, lists, predictions, scans, side_by_side, twins)
+CROSSOVER = "#crossover"
 FIGURES = ROOT / "docs" / "figures"
 
 
@@ -44,40 +48,45 @@ def pages() -> list[Path]:
 
 
 def updated(text: str) -> str:
-    """The text with each block's table made anew."""
-
-    def table(block: re.Match[str]) -> str:
-        name, _, part = block[2].partition(" ")
-        made = MADE[name]() if name in MADE else run_table(name, part)
-        return f"{block[1]}{made.strip()}\n{block[3]}"
-
-    return BLOCK.sub(table, text)
+    """The text of a page with each block's table made anew."""
+    seen: set[str] = set()
+    return BLOCK.sub(lambda block: f"{block[1]}{once(made(*block[2].split()).strip(), seen)}\n{block[3]}", text)
 
 
-def run_table(name: str, part: str) -> str:
-    """A table of a committed run: its own, one of KINDS, those of a figure, its claims or the verdicts on them."""
-    path, _, kind = name.partition("#")
-    folder = RunFolder.open(ROOT / path)
-    if kind:
-        return "\n".join(map(render_markdown, KINDS[kind](RunData.read(folder))))
+def once(text: str, seen: set[str]) -> str:
+    """The text without the lines, outside of tables, that an earlier block of the page has: a caption stands once."""
+    kept = []
+    for line in text.splitlines():
+        plain = line.removesuffix("<br>").removeprefix("here: ")
+        if line.startswith("|") or not plain or plain not in seen:
+            kept.append(line)
+        seen.add(plain)
+    return "\n".join(kept).strip().removesuffix("<br>")
+
+
+def made(name: str, *words: str) -> str:
+    """A table of a run, a sentence, or what a function of FILES makes."""
+    if "/" in name:
+        return run_table(name, *words)
+    key = name.replace("-", "_")
+    found = SENTENCES.get(name) or next((vars(file)[key] for file in FILES if key in vars(file)), None)
+    if found is None:
+        raise SystemExit(f"a page has a block {name!r}, and no file of docs/ has a function {key}")
+    return str(found(*words))
+
+
+def run_table(folder: str, part: str = "", which: str = "") -> str:
+    """A table of a committed run: its own, its crossovers, its claims, the verdicts on them, or those of a figure."""
+    if folder.endswith(CROSSOVER):
+        tables = crossover_tables(open_run(ROOT / folder.removesuffix(CROSSOVER)))
+        return "\n".join(map(render_markdown, tables))
     if part == "verdicts":
-        return verdict_list(ROOT / path)
+        return verdict_list(ROOT / folder)
     if part == "claims":
-        claims = claim_table(open_run(ROOT / path))
-        if claims is None:
-            raise SystemExit(f"the suite of {path} has no claims")
-        return render_markdown(claims)
+        return suite_tables.claims(folder)
     if part:
-        panels = panels_in(path)
-        (figure,) = [each for each in figures_of(panels[0]) if each.name == part]
-        return "\n".join(render_markdown(table) for table in curve_tables(panels, figure))
-    return render_markdown(comparison_table([folder]))
-
-
-@cache
-def panels_in(folder: str) -> list[Panel]:
-    """Panels of a committed run for its figures."""
-    return panels_of([open_run(ROOT / folder)])
+        return suite_tables.figure_block(folder, part, which)
+    return render_markdown(comparison_table([RunFolder.open(ROOT / folder)]))
 
 
 def pictures() -> dict[Path, Path]:
@@ -90,9 +99,7 @@ def pictures() -> dict[Path, Path]:
     return found
 
 
-def main() -> None:
-    for page in pages():
-        page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+def copy_pictures() -> None:
     for picture, source in pictures().items():
         picture.parent.mkdir(exist_ok=True)
         shutil.copyfile(source, picture)
@@ -100,5 +107,13 @@ def main() -> None:
         old.unlink()
 
 
+def write(files: Iterable[Path]) -> None:
+    for page in files:
+        page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    main()
+    named = [Path(each).resolve() for each in sys.argv[1:]]
+    write(named or pages())
+    if not named:
+        copy_pictures()

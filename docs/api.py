@@ -1,0 +1,59 @@
+"""The list of the Python functions, made of their signatures and the first paragraphs of their docstrings."""
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ctxbench
+
+# What `dir(ctxbench)` has not. Those of a plugin that is not here are left out.
+OTHERS = [
+    "ctxbench.table.result:Result",
+    "ctxbench.report.write:write_report",
+    "ctxbench.plugins.memory.predict:predict_peak",
+    "ctxbench.plugins.memory.measure:measure_peak",
+    "ctxbench.plugins.memory.remedy:remedies",
+    "ctxbench.plugins.verify.testing:assert_context_module",
+    "ctxbench.plugins.macs.counter:count_macs",
+]
+
+
+def api_list() -> str:
+    """A line for each function and class, in the order of `dir`, then the others; below a class its members."""
+    names = [f"ctxbench:{name}" for name in dir(ctxbench)]
+    found = {name.replace(":", "."): resolved for name in [*names, *OTHERS] if (resolved := _resolved(name))}
+    return "\n".join("\n".join(_lines(name, each)) for name, each in found.items())
+
+
+def _resolved(name: str) -> Any:
+    try:
+        return pkgutil.resolve_name(name)
+    except ImportError:
+        return None
+
+
+def _lines(name: str, documented: Any) -> Iterator[str]:
+    if not inspect.isclass(documented):
+        yield f"- `{name}({_arguments(documented)})`: {_first(documented)}"
+        return
+    yield f"- `{name}`: {_first(documented)}"
+    for key, each in vars(documented).items():
+        if not key.startswith("_") and each.__doc__:
+            yield f"  - `{key}{'()' * callable(each)}`: {_first(each)}"
+
+
+def _first(documented: Any) -> str:
+    """The first paragraph of a docstring."""
+    return " ".join(str(inspect.getdoc(documented)).partition("\n\n")[0].split())
+
+
+def _arguments(function: Callable[..., Any]) -> str:
+    """The arguments with their defaults."""
+    names, is_keyword = [], False
+    for each in inspect.signature(function).parameters.values():
+        names += ["*"] * (each.kind is each.KEYWORD_ONLY and not is_keyword)
+        is_keyword |= each.kind is each.KEYWORD_ONLY
+        default = "..." if callable(each.default) else repr(each.default)
+        names.append(each.name + f"={default}" * (each.default is not each.empty))
+    return ", ".join(names)
