@@ -8,6 +8,8 @@ unexport PYTHONPATH PYTHONHOME
 export PIP_USER := 0
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
+# Tests with a mark, without reading the files that have none.
+marked = $(BIN)/python -m pytest -m $(1) $$(grep -rl --include="test_*.py" "pytest.mark.$(1)" tests)
 
 .PHONY: table3 test loaded long quick check extras research lint site format report matrix gpu clean
 
@@ -17,16 +19,16 @@ table3: .venv/.installed
 # First the tests that any load may delay, side by side; then those that judge real times, alone.
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing and not long"
-	$(BIN)/python -m pytest -m timing
+	$(call marked,timing)
 
-# `make test` beside a busy loop on each core, then some of it at half a core's speed: how CI runs it.
+# `make test` and `make long` side by side, beside a busy loop on each core, then some tests at half speed and some for other processors: how CI runs them.
 loaded: .venv/.dev
 	$(BIN)/python tests/under_load.py
 	$(BIN)/python tests/under_caps.py
-	$(BIN)/python -m pytest -m timing
+	$(call marked,timing)
 
 # Attacks on runs, generated commands and run folders, processes that are killed, clusters of several nodes, wheels, the page in a browser and the tables of the docs.
-# With CTXBENCH_TEST_SAMPLE=random a new tenth of what is generated.
+# Plugins deleted in copies, and all committed counts, too. With CTXBENCH_TEST_SAMPLE=random a new tenth of what is generated or committed, and three plugins.
 long: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m long
 
@@ -42,13 +44,12 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/python tests/import_rules.py
 	$(BIN)/python tests/docstring_rules.py
+	$(BIN)/python tests/owner_rules.py
 
-# What needs the runtimes of the extras onnx and openvino, timm and scikit-learn; these are installed into .venv.
+# The tests that need the packages of an extra, which are installed into .venv: runtimes, timm, scikit-learn.
 extras: .venv/.dev
 	$(PIP) --editable ".[onnx,openvino,networks,recall]"
-	$(BIN)/python -m pytest -n 2 tests/plugins/runtimes/test_executions.py tests/plugins/networks/test_networks.py tests/plugins/recall/test_recall.py \
-	    tests/plugins/networks/test_mmsegmentation.py tests/plugins/audit/test_audit.py tests/test_scan.py \
-	    tests/plugins/profile/test_profile.py::test_a_network_goes_by_its_submodules_and_the_lines_of_the_module
+	$(call marked,extra) -n 2
 
 # The tests of what the authors alone run, with what it needs; see research/README.md.
 research: .venv/.research

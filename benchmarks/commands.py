@@ -24,7 +24,7 @@ COMMANDS = {
     "run --static --modules sa --out OUT": 1.4,
     "run --suite table3 --static --out OUT": 2.0,
     "run --suite field --static --out OUT": 4.0,
-    "predict ham_nmf --for a100-40gb": 1.3,
+    "predict ham_nmf --for a100-40gb --mode infer": 1.3,
     "run --suite table3 --dry-run": 1.5,
     "report results/table3-cpu --out OUT": 2.5,
 }

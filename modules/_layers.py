@@ -33,11 +33,10 @@ def normalised(norm: nn.LayerNorm, tokens: Tensor) -> Tensor:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Disable autocast for the device of `x`: products keep the dtype of their inputs.
-
-    Tensors on meta stand for those of CUDA, as in every prediction.
-    """
-    device = "cuda" if x.is_meta else x.device.type
+    """Disable autocast for the device of `x`: products keep the dtype of their inputs."""
+    device = x.device.type
+    if not torch.amp.is_autocast_available(device):  # of meta, unless it stands for a device
+        return nullcontext()
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 

@@ -150,7 +150,7 @@ def _warnings(runs: Sequence[RunData], tables: Sequence[Table]) -> Iterator[str]
     their footnotes below them.
     """
     for run in runs:
-        if run.meta.get("state") not in (None, "finished"):
+        if run.unfinished:
             yield f"{run.name} is not finished: rows are missing."
         if sentence := run.folder.altered():
             yield f"{sentence}."

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ctxbench import devices
 from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.texts import all_safe, safe
 from ctxbench.devices.cpu import Cpu
 from ctxbench.model.conditions import CONDITIONS, SHAPE, phrases
 from ctxbench.model.metric import Quantity, RecordRow
@@ -45,7 +46,7 @@ class RunData:
     def read(cls, folder: RunFolder, titles: bool = False) -> "RunData":
         """UsageError names the file and the line of the first cell that cannot be."""
         folder.warn_if_altered()
-        frame = folder.frame()
+        folder, frame = replace(folder, meta=all_safe(folder.meta)), _safe(folder.frame())
         check_records(frame, folder.path / "records.csv")
         batch, channels, height, width = (frame[name].astype("string") for name in SHAPE.columns)
         frame["shape"] = batch + "x" + channels + "x" + height + "x" + width
@@ -73,6 +74,12 @@ class RunData:
     @property
     def meta(self) -> Mapping[str, Any]:
         return self.folder.meta
+
+    @property
+    def unfinished(self) -> str:
+        """The state of a run that is not finished; "" of one that is, or does not tell."""
+        state = self.meta.get("state")
+        return "" if state in (None, "finished") else str(state)
 
     @property
     def suite(self) -> str:
@@ -163,6 +170,11 @@ def kind_of(device: str) -> str:
         return devices.device(device).kind
     except UsageError:
         return device
+
+
+def _safe(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with safe texts: figures, captions and sentences are made of these."""
+    return frame.assign(**{name: frame[name].map(safe) for name in frame.select_dtypes("string")})
 
 
 def open_run(path: Path, titles: bool = False) -> RunData:

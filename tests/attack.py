@@ -11,17 +11,18 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attacks import disks, kills, modules
+from attacks import disks, inputs, kills, modules
 from attacks.tally import Tally
 
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import plain_table
 
-# One file a kind: a function of a folder of its own, of whether it is to be short, and of a seed.
+# Each kind is a function of a folder of its own, of whether it is to be short, and of a seed.
 KINDS: dict[str, Callable[[Path, bool, int], Tally]] = {
     "kills at random moments": kills.attack,
     "full disks": disks.attack,
     "hostile modules": modules.attack,
+    **inputs.KINDS,
 }
 HEADS = ("tried", "lost", "silently wrong", "tracebacks", "left processes")
 

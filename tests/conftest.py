@@ -25,6 +25,7 @@ processors: Any = importlib.import_module("processors")
 processors.cap()  # before torch is imported
 
 from ctxbench import cli  # noqa: E402  # see above
+from ctxbench.base.extras import lacking  # noqa: E402  # see above
 from ctxbench.engine.client import ForkServer  # noqa: E402  # see above
 from ctxbench.plugin import plugins  # noqa: E402  # see above
 
@@ -44,13 +45,22 @@ timeout_s = {timeout}
 """
 
 
-# Test files of half a minute and more.
+# Test files of half a minute and more, the longest first; a worker that takes one last would end alone.
 LONGEST = (
+    "test_deletions",
+    "test_committed_counts",
+    "test_other_systems",
+    "test_generated",
     "test_ray",
     "test_engine",
+    "test_memory_cpu",
     "test_attack",
-    "test_generated",
     "test_gate_check",
+    "test_made_docs",
+    "test_strangers",
+    "test_operator_sweep",
+    "test_profile",
+    "test_api",
     "test_contract",
     "test_report_layout",
     "test_paper_suites",
@@ -98,8 +108,8 @@ subprocess.Popen.__init__ = _start_on_the_machine_of_the_tests  # type: ignore  
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Choose the machine: the real one for tests that judge real times, which are then the only ones.
 
-    The files whose tests take long come first, so that no worker is left alone with them at the end; or the files come
-    in the order of a seed.
+    The files whose tests take long come first; the others with those first that start processes, or in the order of a
+    seed.
     """
     timing = [item for item in items if item.get_closest_marker("timing")]
     os.environ.setdefault(machines.VARIABLE, "real" if len(timing) == len(items) else "quiet")
@@ -110,13 +120,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for other in (name for each in item.iter_markers("plugin") for name in each.args if name not in plugins()):
             item.add_marker(pytest.mark.skip(reason=f"the plugin {other} is not there"))
+    for item in items:
+        for extra in (name for each in item.iter_markers("extra") for name in each.args if lacking("", name)):
+            item.add_marker(pytest.mark.skip(reason=f"the packages of the extra {extra} are missing: make extras"))
     for item in items if machine == "restless" else ():
         if item.get_closest_marker("at_rest"):
             item.add_marker(pytest.mark.xfail(strict=True, reason="is about a machine at rest"))
-    if seed := os.environ.get(ORDER):
-        items.sort(key=lambda item: random.Random(f"{seed} {item.path.name}").random())
-    else:
-        items.sort(key=lambda item: (item.path.stem not in LONGEST, item.get_closest_marker("processes") is None))
+    longest, seed = {stem: place for place, stem in enumerate(LONGEST)}, os.environ.get(ORDER)
+
+    def order(item: pytest.Item) -> tuple[int, float]:
+        name = item.path.name
+        rest = random.Random(f"{seed} {name}").random() if seed else not item.get_closest_marker("processes")
+        return longest.get(item.path.stem, len(longest)), rest
+
+    items.sort(key=order)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -190,6 +207,28 @@ def module_server(one_server: ForkServer) -> Iterator[None]:
 def _share(server: ForkServer, patch: pytest.MonkeyPatch) -> None:
     for module in ("ctxbench.engine.run", "ctxbench.engine.client"):
         patch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in for torch.cuda."""
+    import torch
+
+    fake = importlib.import_module("fake_cuda").FakeCuda()
+    monkeypatch.setattr(torch, "cuda", fake)
+    return fake
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Put a fake NVML in place."""
+
+    def place(*arguments: Any, **options: Any) -> Any:
+        fake = importlib.import_module("fake_cuda").FakeNvml(*arguments, **options)
+        monkeypatch.setitem(sys.modules, "pynvml", fake)
+        return fake
+
+    return place
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
-"""Proves plugins by deletion: in a copy, the folder, the tests and the page of a plugin go, and of those that need it.
+"""Proves plugins by deletion, in copies of the repository.
 
-`python tests/delete_plugins.py [--no-tests] [PLUGIN]...`: without names, of each. What is left must keep the rules of
-`make lint`, its quick tests must pass, its help must not name the commands that went, and the docs must build. Programs
-outside of the package, with their tests, go with a plugin that they import; they are counted.
+`python tests/delete_plugins.py [PLUGIN]...`: without names, first a copy without any plugin that can go, whose quick
+tests must pass; then, for each, a copy with this one and what it `needs` alone, whose quick tests must pass. With
+`--without`, copies without the plugins named, and without those that need them: all quick tests that are left must
+pass, minutes for each. In every copy all suites are read, and the help names no command that went. Where all tests run,
+what is left keeps the rules of `make lint`, too, and the docs build. Programs outside of the package go with a plugin
+that they import.
 """
 
 import argparse
 import ast
+import itertools
 import os
 import re
 import shutil
@@ -16,8 +20,9 @@ import sysconfig
 import tempfile
 import time
 import venv
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from import_rules import ROOT, imported_plugins
@@ -26,30 +31,48 @@ from ctxbench.plugin import plugins
 
 # What has the programs and tests that may go with a plugin.
 OUTSIDE = ("tests", "benchmarks", "research", "docs")
+# The metrics that most suites are about: without these plugins the suites of the core cannot be read.
+FIGURES = ("macs", "memory")
 QUICK = "not processes and not timing and not slow and not long"
+# Where a plugin has no quick test.
+SLOWER = "not timing and not long"
+SUITES = "from ctxbench.model.read_suite import available, load; [load(name) for name in available()]"
+# Exit code of pytest.
+NO_TESTS = 5
 # The name under which pytest knows the plugin `pytest`.
 FIXTURE = "ctxbench"
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Proof of a deletion: files gone with a plugin, tests left, and failures, of which there should be none."""
+    """Proof by a copy: its plugins, size of what it is about, its tests, and failures, of which none should be.
+
+    It is about the plugin that is left with what it needs, or about those that went.
+    """
 
     name: str
-    gone: Sequence[str]
+    left: Sequence[str]
     files: int
     lines: int
-    others: Sequence[str]
     tests: str
     broken: Sequence[str]
     seconds: float
 
     def __str__(self) -> str:
-        told = "; ".join(self.broken) or "well"
         return (
-            f"{self.name}: {', '.join(self.gone)} went ({self.files} files, {self.lines:,} lines), and "
-            f"{', '.join(self.others) or 'nothing else'}; {self.tests}; {told} ({self.seconds:.0f} s)"
+            f"{self.name}: {self.files} files, {self.lines:,} lines; left: {', '.join(self.left)}; {self.tests}; "
+            f"{'; '.join(self.broken) or 'well'} ({self.seconds:.0f} s)"
         )
+
+
+def deletable() -> list[str]:
+    """The plugins that can go."""
+    return [name for name in plugins() if name not in FIGURES]
+
+
+def with_needs(name: str) -> set[str]:
+    """A plugin, what it cannot be without, and what no run can be without."""
+    return {name, *FIGURES}.union(*(with_needs(need) for need in plugins()[name].needs))
 
 
 def with_dependents(name: str) -> list[str]:
@@ -69,15 +92,14 @@ def places(name: str) -> list[Path]:
 
 def copied(root: Path) -> None:
     """A repository with the files that are here, whether they are committed or not."""
-    subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(root)], check=True)
+    subprocess.run(["git", "clone", "--quiet", "--local", "--no-checkout", str(ROOT), str(root)], check=True)
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in filter(None, names):
         if (ROOT / name).is_file():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, root / name)
-        else:
-            (root / name).unlink(missing_ok=True)
+    subprocess.run(["git", "reset", "--quiet"], cwd=root, check=True)
     if (ROOT / ".mypy_cache").is_dir():
         shutil.copytree(ROOT / ".mypy_cache", root / ".mypy_cache")
 
@@ -94,27 +116,31 @@ def interpreter(root: Path, folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def remove(root: Path, gone: Set[str]) -> tuple[int, int, list[str]]:
-    """Remove plugins: how many files and lines they had, and what else imports one of them, which is removed, too."""
-    files = [path for name in gone for place in places(name) for path in _files(root / place)]
-    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+def size(names: Iterable[str]) -> tuple[int, int]:
+    """Number of the files of plugins, and of their lines."""
+    files = [path for name in names for place in places(name) for path in _files(ROOT / place)]
+    return len(files), sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+
+
+def remove(root: Path, gone: Set[str]) -> list[str]:
+    """Remove plugins, and what else imports one of them, which is told."""
+    went = {path.stem for name in gone for path in _files(root / "tests" / "plugins" / name)}
     for name in gone:
         for place in places(name):
             shutil.rmtree(root / place, ignore_errors=True)
             (root / place).unlink(missing_ok=True)
-    went = {path.stem for path in files if "tests" in path.parts}
     left = [path for folder in OUTSIDE for path in sorted((root / folder).rglob("*.py"))]
     taken = importers(left, went, gone)
     for path in taken:
         path.unlink()
-    return len(files), lines, [path.relative_to(root).as_posix() for path in taken]
+    return [path.relative_to(root).as_posix() for path in taken]
 
 
 def importers(paths: Sequence[Path], stems: Set[str], gone: Set[str]) -> list[Path]:
     """Files that import a plugin which is `gone`, one of the modules `stems`, or such a file."""
     found: list[Path] = []
     left, went = list(paths), {*stems}
-    while more := [path for path in left if went & imported(path) or gone & {*_at_once(path)}]:
+    while more := [path for path in left if went & imported(path) or gone & _at_once(path)]:
         found += more
         went |= {path.stem for path in more}
         left = [path for path in left if path not in more]
@@ -131,8 +157,9 @@ def other_tests(name: str) -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in importers(left, stems, gone)]
 
 
-def _at_once(path: Path) -> Iterator[str]:
-    return (name for _, name in imported_plugins(path, at_once=True))
+@cache
+def _at_once(path: Path) -> frozenset[str]:
+    return frozenset(name for _, name in imported_plugins(path, at_once=True))
 
 
 def linked(root: Path, gone: Set[str]) -> None:
@@ -147,7 +174,8 @@ def linked(root: Path, gone: Set[str]) -> None:
             (root / "ctxbench" / "plugins" / path.name).symlink_to(path)
 
 
-def imported(path: Path) -> set[str]:
+@cache  # all files are read for each plugin
+def imported(path: Path) -> frozenset[str]:
     """The first names of what a file imports."""
     text = path.read_text(encoding="utf-8")
     found = {*re.findall(r'importlib\.import_module\("(\w+)"\)', text)}
@@ -156,7 +184,7 @@ def imported(path: Path) -> set[str]:
             found.add(node.module.split(".")[0])
         elif isinstance(node, ast.Import):
             found |= {each.name.split(".")[0] for each in node.names}
-    return found
+    return frozenset(found)
 
 
 def _files(place: Path) -> Iterator[Path]:
@@ -165,45 +193,65 @@ def _files(place: Path) -> Iterator[Path]:
             yield path
 
 
-def prove(name: str, tests: bool = True) -> Proof:
-    """Remove a plugin in a copy, and look whether what is left holds."""
-    started, gone = time.monotonic(), with_dependents(name)
+def core() -> Proof:
+    """Proof that the core needs no plugin but those that cannot go."""
+    return prove("core", {*FIGURES})
+
+
+def alone(name: str) -> Proof:
+    """Proof that a plugin needs no other than it says: its quick tests, or all if none is, pass with these alone."""
+    return prove(name, with_needs(name), f"tests/plugins/{name}")
+
+
+def without(name: str) -> Proof:
+    """Proof that nothing needs a plugin but those that say so: the quick tests pass without them."""
+    return prove(name, {*plugins()} - {*with_dependents(name)})
+
+
+def prove(name: str, left: Set[str], *paths: str) -> Proof:
+    """Look whether a copy with the plugins `left` holds: of `paths` the tests, of none the rules and docs, too."""
+    started, gone = time.monotonic(), {*plugins()} - left
     commands = [command for each in gone for command in plugins()[each].commands]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "copy")
         copied(root)
         python = str(interpreter(root, Path(folder, "python")))
-        files, lines, others = remove(root, {*gone})
-        broken: list[str] = []
-
+        taken = remove(root, gone)
+        broken = [f"{path} imports what went" for path in taken if path.startswith("tests/plugins/")]
         environment = _environment() | {"CTXBENCH_TEST_GONE": " ".join(commands)}
 
         def run(what: str, *arguments: str) -> str:
             command = [python, *arguments]
             done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, env=environment)
-            if done.returncode:
+            if done.returncode not in (0, NO_TESTS):
                 broken.append(f"{what}: {_last(done.stdout + done.stderr)}")
             return done.stdout
 
         shown = run("help", "-m", "ctxbench", "--help")
         named = [command for command in commands if re.search(rf"^  {command}\s", shown, re.MULTILINE)]
         broken += [f"the help names {command}" for command in named]
-        run("ruff", "-m", "ruff", "check", "--quiet", ".")
-        # Tests that are left out without a plugin import it in their functions; that none else does, the rules say.
-        run("mypy", "-m", "mypy", "--ignore-missing-imports")
-        run("import rules", "tests/import_rules.py")
-        run("docs", "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", f"{folder}/site")
-        ended = "not tested"
-        if tests:
-            options = ["-p", "no:cacheprovider", *["-p", f"no:{FIXTURE}"] * ("pytest" in gone)]
-            # Sphinx has looked at the links of the docs that are left, without those to the pages that went.
-            options += ["--deselect", "tests/test_docs.py::test_links_lead_to_files_and_headings"]
-            # The generated tables name what there is, until `make report` writes them anew.
-            options += ["--ignore", "tests/test_made_docs.py"]
-            report = run("tests", "-m", "pytest", *options, "-n", "2", "--dist", "loadscope", "-m", QUICK)
-            ended = next(reversed(re.findall(r"^.*\d+ passed.*$", report, re.MULTILINE)), "no test passed")
-            broken += re.findall(r"^(?:FAILED|ERROR) .*$", report, re.MULTILINE)
-    return Proof(name, gone, files, lines, others, ended, broken, time.monotonic() - started)
+        run("suites", "-c", SUITES)
+        if not paths:
+            run("ruff", "-m", "ruff", "check", "--quiet", ".")
+            # Tests that are left out without a plugin import it in their functions; that none else does, the rules say.
+            run("mypy", "-m", "mypy", "--ignore-missing-imports")
+            run("import rules", "tests/import_rules.py")
+            run("docs", "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", f"{folder}/site")
+        usual = ["-p", "no:cacheprovider", *["-p", f"no:{FIXTURE}"] * ("pytest" in gone)]
+        # Sphinx has looked at the links of the docs that are left, without those to the pages that went.
+        usual += ["--deselect", "tests/test_docs.py::test_links_lead_to_files_and_headings"]
+        # The generated tables name what there is, until `make report` writes them anew.
+        usual += ["--ignore", "tests/test_made_docs.py"]
+        usual += ["-n", "2", "--dist", "loadscope", *paths]
+        for marked in (QUICK, SLOWER):
+            report = run("tests", "-m", "pytest", *usual, "-m", marked)
+            if ended := re.findall(r"^\d+ .*(?:passed|failed|error).*$", report, re.MULTILINE):
+                break
+        else:
+            broken.append("no test ran")
+        broken += re.findall(r"^(?:FAILED|ERROR) .*$", report, re.MULTILINE)
+    files, lines = size([name] if paths else gone)
+    return Proof(name, sorted(left), files, lines, "".join(ended[-1:]), broken, time.monotonic() - started)
 
 
 def _environment() -> dict[str, str]:
@@ -216,12 +264,12 @@ def _last(output: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-tests", action="store_true", help="leave out the tests")
-    parser.add_argument("names", nargs="*", metavar="PLUGIN", help=", ".join(plugins()))
+    parser.add_argument("--without", action="store_true", help="all but these, in place of these alone")
+    parser.add_argument("names", nargs="*", metavar="PLUGIN", help=", ".join(deletable()))
     asked = parser.parse_args()
+    proofs: Iterator[Proof] = map(without if asked.without else alone, asked.names or deletable())
     failed = False
-    for name in asked.names or plugins():
-        proof = prove(name, tests=not asked.no_tests)
+    for proof in proofs if asked.names or asked.without else itertools.chain([core()], proofs):
         print(proof, flush=True)
         failed |= bool(proof.broken)
     sys.exit(failed)

@@ -4,6 +4,9 @@ from typing import Any
 
 Shape = tuple[int, int, int, int]
 
+# Where their numbers are not the point: few states of a scan, each of which is traced, and a narrow pyramid.
+FEW: dict[str, dict[str, Any]] = {"vim": {"d_state": 2}, "aspp": {"width": 8}}
+
 CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("mhsa", (2, 8, 3, 5), {}),
     ("mhsa", (1, 6, 1, 1), {"heads": 3}),

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ctxbench.base import disk
 from ctxbench.base.statistics import summarise
 from ctxbench.metrics.latency import Latency, combine
 from ctxbench.model.messages import Sample, TimelineStep
 from ctxbench.model.record import Record
-from ctxbench.results.csv_file import append_text, csv_line
+from ctxbench.results.csv_file import csv_line
 from ctxbench.results.run_folder import RunFolder
 
 MIB = 2**20
@@ -134,7 +135,7 @@ def add(folder: RunFolder, found: Record, samples: Mapping[int, Mapping[str, Seq
     for number, values in getattr(found, "process_values", {}).items():
         process = replace(found, values=values)
         folder.append(number, process, (samples or {}).get(number, {}))
-    append_text(folder.path / "records.csv", csv_line(found.row().values()))
+    disk.write(folder.path / "records.csv", csv_line(found.row().values()), "a")
 
 
 def stream(median: float, count: int = 31, spread: float = 0.01, seed: int = 0) -> list[float]:

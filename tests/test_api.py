@@ -1,12 +1,19 @@
 """`ctxbench.run` and `load` from Python: what names a module, what a run knows of its sources, how it is read back."""
 
+import doctest
+import functools
+import inspect
 import json
 import re
+import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 import ctxbench
 from ctxbench import api, registry
@@ -51,15 +58,67 @@ def test_modules_are_names_or_classes_one_or_several(suite_file: SuiteFile, tmp_
     assert static(suite, tmp_path / "three", modules=["a2", cls]).frame["module"].tolist() == ["a2", "linear"]
 
 
-def test_a_class_of_the_running_script_is_refused() -> None:
-    cls = type("Here", (registry.get("sa").load(),), {"__module__": "__main__"})
-    with pytest.raises(UsageError, match="the class Here is in the running script; put it into a file of its own"):
-        registry.reference_of(cls)
+class Narrow(nn.Module):
+    """Has `width` filters of one position."""
+
+    def __init__(self, channels: int, width: int = 8) -> None:
+        super().__init__()
+        self.width = width
+        self.down, self.up = nn.Conv2d(channels, width, 1), nn.Conv2d(width, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.up(self.down(x))
+        return out
+
+
+@pytest.mark.parametrize(
+    ("things", "names", "params"),
+    [
+        ([Narrow(16)], ["Narrow"], [280]),
+        ([Narrow(16, width=4), Narrow(16, 2)], ["Narrow(width=4)", "Narrow(width=2)"], [148, 82]),
+        ([Narrow(16), Narrow(16)], ["Narrow", "Narrow_2"], [280, 280]),
+        ([functools.partial(Narrow, width=4)], ["Narrow(width=4)"], [148]),
+        (
+            [lambda channels: Narrow(channels, 4), lambda channels: Narrow(channels)],
+            ["Narrow(width=4)", "Narrow"],
+            [148, 280],
+        ),
+        ([type("Here", (Narrow,), {"__module__": "__main__"})], ["Here"], [280]),
+    ],
+)
+def test_an_object_of_the_session_is_built_from_a_reference(
+    things: list[Any], names: list[str], params: list[int]
+) -> None:
+    entries = [registry.get(each) for each in registry.references_of(things)]
+    assert [entry.key for entry in entries] == names
+    assert [sum(each.numel() for each in entry.build(16).parameters()) for entry in entries] == params
+
+
+def test_an_instance_is_copied_for_its_own_width_alone() -> None:
+    block = Narrow(16)
+    entry = registry.get(registry.references_of([block])[0])
+    assert entry.made_for == 16
+    with torch.device("meta"):
+        assert entry.build(16).up.weight.device.type == "meta"  # type: ignore[union-attr]  # up is a layer
+    copy = entry.build(16)
+    assert copy is not block
+    assert torch.equal(copy.up.weight, block.up.weight)  # type: ignore[arg-type, union-attr]  # up is a layer
+    with pytest.raises(
+        UsageError, match=r"^Narrow is made for 16 channels and not for 32: take inputs \[B, 16, H, W\]"
+    ):
+        entry.build(32)
+
+
+def test_what_no_other_process_can_have_is_told() -> None:
+    block = Narrow(16)
+    block.lock = threading.Lock()  # type: ignore[assignment]  # no module
+    with pytest.raises(UsageError, match="Narrow cannot be passed to another process: cannot pickle"):
+        registry.references_of([block])
 
 
 def test_a_class_outside_a_package_is_named_by_its_file(module: Path) -> None:
     cls = registry.get(f"{module}:Mine").load()
-    assert registry.reference_of(cls) == f"{module.resolve()}:Mine"
+    assert registry.references_of([cls]) == [f"{module.resolve()}:Mine"]
 
 
 @pytest.mark.processes
@@ -121,6 +180,7 @@ def test_a_run_that_is_interrupted_before_its_first_process_can_be_resumed(tmp_p
     assert RunFolder.open(folder.path).frame().empty
 
 
+@pytest.mark.usefixtures("shared_server")
 def test_a_run_shows_itself(tmp_path: Path) -> None:
     run = ctxbench.run("quick", modules=["se"], shape=(1, 16, 4, 4), static=True, out=tmp_path / "run")
     assert list(run.known["module"]) == ["se"]
@@ -152,7 +212,7 @@ def test_predictions_are_numbers_and_say_what_the_commands_print(module: Path) -
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
 def test_choose_and_compare_return_what_they_found(suite_file: SuiteFile, module: Path, tmp_path: Path) -> None:
-    chosen = ctxbench.choose(2**30, (1, 32, 4, 4), "t4", modules=["linear", "se"], largest_batch=True)
+    chosen = ctxbench.choose((1, 32, 4, 4), "t4", 2**23, modules=["linear", "se"], largest_batch=True)
     assert [(each.case.module, each.memory is not None) for each in chosen.value] == [("linear", True), ("se", True)]
     assert all(each.batch and each.batch > 1 for each in chosen.value)
     assert chosen.frame["module"].tolist() == ["linear"]
@@ -168,7 +228,7 @@ def test_choose_and_compare_return_what_they_found(suite_file: SuiteFile, module
     assert isinstance(found.value, ctxbench.Run)
     assert found.value.frame["module"].tolist() == ["Mine", "linear"]
     assert found.frame["module"].tolist() == ["Mine", "linear"]
-    assert [text.partition(": ")[0] for text in told[-2:]] == [f"{module}:Mine meets the contract", "2 cases"]
+    assert [text.partition(": ")[0] for text in told[-2:]] == ["Mine meets the contract", "2 cases"]
 
 
 @pytest.mark.processes
@@ -177,14 +237,53 @@ def test_choose_and_compare_return_what_they_found(suite_file: SuiteFile, module
     [
         (lambda: ctxbench.predict_memory("sa", mode="both"), "mode 'both'"),
         (lambda: ctxbench.predict_memory("sa", target="tpu"), "device 'tpu'"),
-        (lambda: ctxbench.predict_memory("sa", layout="x"), "condition 'layout'"),
+        (lambda: ctxbench.predict_memory("sa", memory_format="x"), "memory_format 'x'"),
         (lambda: ctxbench.predict_time("sa", None, "t4", optimizer="adam"), "optimizer 'adam'"),
-        (lambda: ctxbench.predict_time("sa", None, "t4", loss="cross-entropy"), "are of a training step"),
-        (lambda: ctxbench.choose(2**20, (1, 8, 4, 4), "cpu"), "device cpu: times are predicted"),
-        (lambda: ctxbench.choose(2**20, (1, 8, 4, 4), "t4", mode="both"), "mode 'both'"),
+        (lambda: ctxbench.predict_time("sa", None, "t4", mode="infer", loss="cross-entropy"), "are of a training step"),
+        (lambda: ctxbench.choose((1, 8, 4, 4), "cpu"), "device cpu: choose measures nothing"),
+        (lambda: ctxbench.choose((1, 8, 4, 4), "t4", mode="both"), "mode 'both'"),
+        (lambda: ctxbench.check(cast(Any, Narrow(16))), "against is Narrow; it takes a commit"),
+        (lambda: ctxbench.check("HEAD", Narrow(16)), "check takes classes of files, or their names"),
         (lambda: ctxbench.compare("sa", rank_by="beauty"), "quantity to rank by 'beauty'"),
     ],
 )
 def test_wrong_arguments_are_sentences(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(UsageError, match=re.escape(sentence)):
         call()
+
+
+BLOCK = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(channels, 1, 1))
+
+    def forward(self, x):
+        return x + self.scale * x.mean((2, 3), keepdim=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("name", [name for name in dir(ctxbench) if inspect.isfunction(getattr(ctxbench, name))])
+def test_the_example_in_a_docstring_runs(
+    name: str, request: pytest.FixtureRequest, suite_file: SuiteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name not in ("check", "history"):  # which have a server in each tree
+        request.getfixturevalue("shared_server")
+    suite_file(["sa"], ("params", "macs"))
+    (tmp_path / "block.py").write_text(BLOCK, encoding="utf-8")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for arguments in (("init", "-q"), ("add", "block.py"), (*identity, "commit", "-qm", "One")):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})
+    text = inspect.getdoc(getattr(ctxbench, name)) or ""
+    example = doctest.DocTestParser().get_doctest(text, {"ctxbench": ctxbench, "__name__": __name__}, name, None, None)
+    said: list[str] = []
+    ran = doctest.DocTestRunner().run(example, out=said.append)
+    assert (ran.failed, bool(ran.attempted)) == (0, True), "".join(said)

@@ -80,10 +80,10 @@ def test_declarations_load_without_heavy_packages() -> None:
 
 
 def test_a_stranger_s_command_and_function_are_found(strangers: Strangers, capsys: pytest.CaptureFixture[str]) -> None:
-    command = 'Command("Greetings", "Greet.", run="command:greet", place=1)'
+    command = 'Command("Greetings", "Greet.", run="command:greet", order=1)'
     strangers(greeting=f'commands={{"greet": {command}}}, functions={{"greet": "command:greet"}}')
     assert list(cli.known_commands())[-1] == "greet"
-    ctxbench.greet()
+    ctxbench.greet()  # type: ignore[attr-defined]  # a stranger's plugin brings it
     assert capsys.readouterr().out == "hello\n"
     assert "greet" in dir(ctxbench)
 
@@ -123,7 +123,7 @@ def test_two_plugins_that_bring_one_name_are_both_named(strangers: Strangers, ki
     ("fields", "read", "sentence"),
     [
         (
-            'commands={"run": Command("", "", run="", place=1)}',
+            'commands={"run": Command("", "", run="", order=1)}',
             lambda: cli.known_commands(),
             "the plugin mine brings the command 'run', which ctxbench itself has",
         ),

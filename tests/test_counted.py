@@ -1,12 +1,16 @@
 """Cached counts: reused, not reused, and with a cache folder that is of no use."""
 
 import errno
+import functools
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.metadata import distribution
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -26,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CASE = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4), device="meta")
 TOLD = [*map(encode, counted())]
 TASK = MeasureCase(CASE, Measure(), ["params"])
+PREDICT = pytest.mark.plugin("predict")
 
 
 @pytest.fixture(autouse=True)
@@ -61,22 +66,53 @@ def test_a_second_run_is_told_the_same_and_asks_nobody() -> None:
     assert script.asked == 1
 
 
+# Another value of each field of a case, and of a task.
+OF_CASE: dict[str, Any] = {
+    "module": "se",
+    "reference": "ctxbench.modules.se:SqueezeExcitation",
+    "hparams": {"d": 4},
+    "defaults": {"d": 4},
+    "shape": (1, 8, 4, 5),
+    "network": "vit_small",
+    "dtype": "float64",
+    "device": "titan-xp",
+    "memory_format": "channels_last",
+    "execution": "compile",
+    "threads": 2,
+}
+OF_TASK: dict[str, Any] = {
+    "case": CASE,
+    "measure": Measure(memory_device="cuda-2020"),
+    "metrics": ["macs"],
+    "counter": "torchprofile",
+    "force": True,
+}
+
+
+def test_the_others_have_each_field_once() -> None:
+    assert OF_CASE.keys() == {each.name for each in fields(Case)}
+    assert OF_TASK.keys() == {each.name for each in fields(MeasureCase)}
+    assert all(getattr(CASE, name) != other for name, other in OF_CASE.items())
+
+
 @pytest.mark.parametrize(
     "other",
     [
-        replace(TASK, metrics=["macs"]),
-        replace(TASK, counter="torchprofile"),
-        replace(TASK, measure=Measure(memory_device="cuda-2020")),
-        replace(TASK, case=replace(CASE, shape=(1, 8, 4, 5))),
-        replace(TASK, case=replace(CASE, hparams={"d": 4})),
-        replace(TASK, case=replace(CASE, device="titan-xp")),
+        *(
+            pytest.param(
+                replace(TASK, case=replace(CASE, **{name: value})), marks=[PREDICT] * (name == "device"), id=name
+            )
+            for name, value in OF_CASE.items()
+        ),
+        *(pytest.param(replace(TASK, **{name: OF_TASK[name]}), id=name) for name in OF_TASK if name != "case"),
     ],
 )
 def test_another_task_is_counted(other: MeasureCase) -> None:
     script = Counts()
     told(CachedExecutor(script))
-    told(CachedExecutor(script), other)
-    assert script.asked == 2
+    for _ in range(2):
+        told(CachedExecutor(script), other)
+    assert script.asked == (3 if other.case.network else 2)  # in a network, nothing is kept
 
 
 @pytest.mark.parametrize(
@@ -119,9 +155,8 @@ def test_other_code_is_counted_and_what_the_former_code_kept_is_removed(
     [
         *("modules/ham_nmf.py", "modules/_ham.py", "ctxbench/plugins/macs/rules.py", "ctxbench/engine/cache.py"),
         *(
-            "ctxbench/plugins/predict/efficiencies.csv",
-            "ctxbench/plugins/predict/devices.csv",
-            "ctxbench/plugins/predict/sheets.toml",
+            pytest.param(f"ctxbench/plugins/predict/{name}", marks=PREDICT)
+            for name in ("efficiencies.csv", "devices.csv", "sheets.toml")
         ),
     ],
 )
@@ -161,6 +196,7 @@ def test_another_python_has_all_counted_anew(monkeypatch: pytest.MonkeyPatch) ->
     assert script.asked == 2
 
 
+@PREDICT
 def test_another_sheet_has_its_times_predicted_anew(tmp_path: Path) -> None:
     script, sheet = Counts(), tmp_path / "mine.toml"
     task = replace(TASK, case=replace(CASE, device=str(sheet)))
@@ -194,6 +230,56 @@ def test_a_damaged_file_is_counted_anew_and_replaced(folder: Path, monkeypatch: 
         assert told(executor) == TOLD
         assert script.asked == index + 2, damage
         assert path.read_bytes() == whole
+
+
+def irregular(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Other things in the place of a file, by name, and what puts each there."""
+    yield "folder", path.mkdir
+    yield "pipe", lambda: os.mkfifo(path)
+    yield "device", lambda: path.symlink_to("/dev/zero")
+    yield "circle", lambda: path.symlink_to(path.name)
+    yield "link to nothing", lambda: path.symlink_to("missing")
+    yield "huge", lambda: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), cache.MOST_BYTES + 1)
+    for text in (
+        "",
+        "[]",
+        "null",
+        "3",
+        "NaN",
+        "{}",
+        '{"Tiny": {"params": [999]}}',
+        "[" * 200_000,
+        "\0" * 100,
+        "é",
+        "\n",
+    ):
+        yield repr(text[:20]), functools.partial(path.write_text, text, "utf-8")
+    for content in (b"\xff\xfe" * 100, b"\x80", b"\x1f\x8b\x08"):
+        yield repr(content[:4]), functools.partial(path.write_bytes, content)
+
+
+@pytest.mark.parametrize("name", ["counted", "history"])
+def test_what_is_no_entry_is_not_there_and_is_told_to_who_asks(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = cache.Cache(name)
+    kept.write(b"key", b"content")
+    path = kept._path(b"key")
+    kinds = [*irregular(path)]
+    assert len(kinds) == 20
+    for what, put in kinds:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        put()
+        for is_verbose in (False, True):
+            monkeypatch.setattr("ctxbench.base.terminal.is_verbose", is_verbose)
+            assert kept.read(b"key") is None, what
+            told = capsys.readouterr().err
+            is_told = is_verbose and what != "link to nothing"
+            assert told.endswith(": counted again\n") if is_told else told == "", what
+    path.unlink()
+    kept.write(b"key", b"content")
+    assert kept.read(b"key") == b"content"
+    assert kept.read(b"other key") is None
 
 
 def test_what_was_kept_for_another_task_or_by_other_code_is_counted_anew(folder: Path) -> None:

@@ -2,14 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from fake_clock import FakeClock
+from fake_cuda import CUDA, UUIDS, FakeCuda, FakeNvml, FakeStream
 
 from ctxbench import devices
 from ctxbench.base import load as machine_load
@@ -19,94 +19,6 @@ from ctxbench.devices import Device, NotMeasurable, device
 from ctxbench.devices.cuda import Cuda, CudaClock
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.results.environment import differences
-
-CUDA = torch.device("cuda", 0)
-UUIDS = ("aaaaaaaa-0000", "bbbbbbbb-1111")
-
-
-class FakeStream:
-    """Work in order on one device; `ms` is the device's time when the last of it is done."""
-
-    def __init__(self, device: int) -> None:
-        self.device, self.ms = device, 0.0
-
-
-class FakeCuda:
-    """Stands in for torch.cuda with two GPUs: a current device, streams of each, one millisecond for each thing queued.
-
-    As with CUDA, an event without a stream is recorded on the current stream of the current device, work goes to the
-    current stream of the device that it is for, and a device without work has not moved on.
-    """
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.current = 0
-        self.streams = [FakeStream(0), FakeStream(1)]
-
-    def set_device(self, device: int) -> None:
-        self.log.append(f"device {device}")
-        self.current = device
-
-    @contextmanager
-    def device(self, device: int) -> Iterator[None]:
-        before, self.current = self.current, device
-        yield
-        self.current = before
-
-    @contextmanager
-    def stream(self, stream: FakeStream) -> Iterator[None]:
-        before, self.streams[stream.device] = self.streams[stream.device], stream
-        yield
-        self.streams[stream.device] = before
-
-    def current_stream(self, device: torch.device | None = None) -> FakeStream:
-        return self.streams[self._index(device)]
-
-    def synchronize(self, device: torch.device) -> None:
-        self.log.append("sync")
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def get_device_properties(self, index: int) -> Any:
-        return SimpleNamespace(uuid=UUIDS[index], name=f"GPU {index}", total_memory=80 * 2**30, major=9, minor=0)
-
-    def _sleep(self, cycles: int) -> None:
-        self.work("delay")
-
-    def Event(self, enable_timing: bool) -> Any:  # torch's name
-        assert enable_timing
-        cuda = self
-
-        class Event:
-            at: float
-            device: int
-
-            def record(self, stream: FakeStream | None = None) -> None:
-                stream = stream or cuda.current_stream()
-                cuda.log.append("event")
-                self.at, self.device = stream.ms, stream.device
-
-            def elapsed_time(self, end: "Event") -> float:
-                assert cuda.log[-1] == "sync", "events are read after the device is done"
-                assert end.device == self.device, "two events of one time are on one device"
-                return end.at - self.at
-
-        return Event()
-
-    def work(self, name: str, device: torch.device = CUDA) -> None:
-        self.log.append(name)
-        self.current_stream(device).ms += 1.0
-
-    def _index(self, device: torch.device | None) -> int:
-        return self.current if device is None or device.index is None else device.index
-
-
-@pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    fake = FakeCuda()
-    monkeypatch.setattr(torch, "cuda", fake)
-    return fake
 
 
 def test_one_pair_of_events_brackets_a_block(cuda: FakeCuda) -> None:
@@ -145,96 +57,6 @@ def test_the_device_is_the_current_one_before_any_flag_is_set(
     assert cuda.log == [f"device {index}", "flags"]
 
 
-class NVMLError(Exception):  # NVML's name, like that below
-    """Exception of NVML, by a class for each code."""
-
-
-class NVMLError_NotSupported(NVMLError):
-    """A value that this board, this driver or this container does not tell."""
-
-
-class FakeNvml:
-    """Stands in for pynvml: a board that draws 100 W while `clock` runs; what is in `lacking` is not supported."""
-
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 0, 1, 0
-
-    def __init__(
-        self, clock: FakeClock | None = None, others: tuple[int, ...] = (), lacking: tuple[str, ...] = ()
-    ) -> None:
-        self.clock, self.lacking, self.users = clock, lacking, 0
-        self.pids: tuple[int, ...] = (os.getpid(), *others)
-        self.reasons = 0x5
-        self.board: int | str | None = None
-        self.boards = [f"GPU-{uuid}" for uuid in UUIDS]
-
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("nvml") and name in self.lacking:
-            raise NVMLError_NotSupported
-        return super().__getattribute__(name)
-
-    def nvmlInit(self) -> None:  # NVML's name, like those below
-        self.users += 1
-
-    def nvmlShutdown(self) -> None:  # NVML's name
-        self.users -= 1
-
-    def nvmlSystemGetDriverVersion(self) -> str:  # NVML's name
-        return "580.95"
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # NVML's name
-        self.board = index
-        return "board"
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # NVML's name
-        if uuid not in self.boards:
-            raise NVMLError("Not Found")
-        self.board = uuid
-        return uuid
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # NVML's name
-        assert self.clock is not None
-        return round(100 * self.clock.now() * 1000)
-
-    def nvmlDeviceGetClockInfo(self, handle: str, kind: int) -> int:  # NVML's name
-        return (1410, 3201)[kind]
-
-    def nvmlDeviceGetMaxClockInfo(self, handle: str, kind: int) -> int:  # NVML's name
-        return (1980, 3201)[kind]
-
-    def nvmlDeviceGetApplicationsClock(self, handle: str, kind: int) -> int:  # NVML's name
-        return 1830
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: str) -> int:  # NVML's name
-        return self.reasons
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # NVML's name
-        return self.reasons | 0x40
-
-    def nvmlDeviceGetTemperature(self, handle: str, kind: int) -> int:  # NVML's name
-        return 41
-
-    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:  # NVML's name
-        return 76_500
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: str) -> int:  # NVML's name
-        return 700_000
-
-    def nvmlDeviceGetPersistenceMode(self, handle: str) -> int:  # NVML's name
-        return 1
-
-    def nvmlDeviceGetComputeMode(self, handle: str) -> int:  # NVML's name
-        return 3
-
-    def nvmlDeviceIsMigDeviceHandle(self, handle: str) -> int:  # NVML's name
-        return int(handle.startswith("MIG-"))
-
-    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:  # NVML's name
-        return [0, 1]
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:  # NVML's name
-        return [SimpleNamespace(pid=pid) for pid in self.pids]
-
-
 STATE = {
     "sm_clock_mhz": 1410,
     "sm_clock_max_mhz": 1980,
@@ -246,78 +68,6 @@ STATE = {
     "power_w": 76.5,
     "power_limit_w": 700.0,
 }
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeNvml]:
-    """Puts a fake NVML in place."""
-
-    def place(*arguments: Any, **options: Any) -> FakeNvml:
-        fake = FakeNvml(*arguments, **options)
-        monkeypatch.setitem(sys.modules, "pynvml", fake)
-        return fake
-
-    return place
-
-
-@pytest.mark.plugin("energy")
-def test_energy_is_the_counters_difference_by_pass(nvml: Callable[..., FakeNvml], cuda: FakeCuda) -> None:
-    from ctxbench.plugins.energy.metric import BLOCK_S, WINDOW_S, measure_energy
-
-    clock = FakeClock(iter(lambda: 0.01, None))
-    library = nvml(clock)
-    passes = 0
-
-    def step() -> None:
-        nonlocal passes
-        passes += 1
-
-    assert measure_energy(step, clock, device("cuda")) == pytest.approx(1.0)  # 100 W for 10 ms
-    assert clock.now() >= WINDOW_S >= 10
-    assert passes * 0.01 == pytest.approx(WINDOW_S + 0.01, abs=BLOCK_S + 0.02)
-    assert library.users == 0
-
-
-@pytest.mark.plugin("energy")
-def test_energy_lasts_its_window_where_the_first_pass_is_slow(nvml: Callable[..., FakeNvml], cuda: FakeCuda) -> None:
-    from ctxbench.plugins.energy.metric import WINDOW_S, measure_energy
-
-    clock = FakeClock(iter([4.0, *[0.01] * 2000]))
-    nvml(clock)
-    assert measure_energy(lambda: None, clock, device("cuda")) == pytest.approx(1.0)
-    assert clock.now() >= 4 + WINDOW_S
-
-
-@pytest.mark.plugin("energy")
-def test_idle_power_is_the_counters_difference_over_time(nvml: Callable[..., FakeNvml], cuda: FakeCuda) -> None:
-    from ctxbench.plugins.energy.metric import IDLE_S, SETTLE_S, idle_power
-
-    clock = FakeClock(iter(lambda: 1.0, None))
-    nvml(clock)
-    slept = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        clock.time_block(lambda: None, round(seconds))
-
-    assert idle_power(clock, device("cuda"), sleep) == pytest.approx(100)
-    assert slept == [SETTLE_S, IDLE_S]
-    assert cuda.log == ["sync"]
-
-
-@pytest.mark.plugin("energy")
-def test_energy_needs_nvml_and_a_gpu_that_counts(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> None:
-    from ctxbench.plugins.energy.metric import measure_energy
-
-    clock = FakeClock(iter(lambda: 0.01, None))
-    with pytest.raises(NotMeasurable, match="NVIDIA GPUs only"):
-        measure_energy(lambda: None, clock, device("cpu"))
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(NotMeasurable, match="pip install nvidia-ml-py"):
-        measure_energy(lambda: None, clock, device("cuda"))
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(clock, lacking=("nvmlDeviceGetTotalEnergyConsumption",)))
-    with pytest.raises(NotMeasurable, match="does not tell its energy: NotSupported"):
-        measure_energy(lambda: None, clock, device("cuda"))
 
 
 def test_the_energy_of_a_board_is_not_that_of_one_mig_instance(

@@ -13,6 +13,7 @@ from attacks import small
 from report_data import ENVIRONMENT, published, table3_run
 
 import ctxbench
+from ctxbench.base import disk
 from ctxbench.base.errors import AlteredRun, UsageError
 from ctxbench.engine.run import resume
 from ctxbench.model.metric import POSITIVE, Column
@@ -71,11 +72,15 @@ def test_a_table_that_is_gone_is_another_one_but_for_streams_that_may_be_left_ou
     assert f"processes.csv has 0 rows, not {rows:,}" in RunFolder.open(run).altered()
 
 
+# What Python's int and float take for a number.
+ODD = ("7_2", "٧٢", "\u20037", "inf")
+
+
 @pytest.mark.parametrize(
     ("column", "good", "bad", "holds"),
     [
-        (Column("params", int), ["0", "7", ""], ["-1", "1.5", "inf", str(2**63), "9" * 400], "at least 0"),
-        (Column("x_ms", float, least=POSITIVE), ["1e-9", ""], ["0", "-1", "inf", "nan", "1e999", "zz"], "above 0"),
+        (Column("params", int), ["0", "7", ""], ["-1", "1.5", "inf", str(2**63), "9" * 400, *ODD], "at least 0"),
+        (Column("x_ms", float, least=POSITIVE), ["1e-9", ""], ["0", "-1", "nan", "1e999", "zz", *ODD], "above 0"),
         (Column("share", float, most=1.0), ["0", "1.0"], ["1.01", "-0.1"], "from 0 to 1"),
         (Column("drift", float, least=-float("inf")), ["-0.5"], ["-inf", "nan"], "a finite number"),
         (Column("curve", str, json=dict), ["{}", '{"a": 1}', ""], ["[]", "zz", "[" * 5000], "an object in JSON"),
@@ -144,6 +149,7 @@ def test_settings_that_are_no_object_are_told_by_their_line(run: Path) -> None:
         ({"metrics": "params"}, "metrics is 'params'"),
         ({"sources": {"sa": {"file": 1, "sha256": ""}}}, "sources.sa.file is 1"),
         ({"tables": {"records.csv": 7}}, "tables.records.csv is 7"),
+        ({"counted": {"commit": 1}}, "counted.commit is 1"),
         ({"reused": {"cases": 1}}, "reused.cases is 1"),
         ({"sheets": {"t4": []}}, r"sheets.t4 is \[\]"),
         ({"definition": {"published": published({"sa": 1})}}, "definition.published.rows.sa is 1"),
@@ -173,7 +179,7 @@ def test_resume_names_a_key_that_is_missing(run: Path, key: str) -> None:
 
 def test_what_a_full_disk_has_taken_of_a_text_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "table.csv"
-    csv_file.append_text(path, "a,b\n")
+    disk.append(path, b"a,b\n")
     opened = Path.open
 
     def almost_full(self: Path, *arguments: Any, **options: Any) -> Any:
@@ -208,9 +214,22 @@ def test_what_a_full_disk_has_taken_of_a_text_is_removed(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(Path, "open", almost_full)
     with pytest.raises(OSError, match="No space left"):
-        csv_file.append_text(path, "1,2\n" * 50_000)
+        disk.append(path, b"1,2\n" * 50_000)
     monkeypatch.undo()
     assert path.read_text(encoding="utf-8") == "a,b\n"
+
+
+def test_ctrl_c_leaves_a_row_that_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "table.csv"
+    disk.append(path, b"a,b\n")
+
+    def interrupted(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        disk.append(path, b"1,2\n")
+    assert path.read_bytes() == b"a,b\n1,2\n"
 
 
 @pytest.mark.parametrize(
@@ -286,3 +305,19 @@ def test_a_process_whose_row_is_torn_is_measured_again(tmp_path: Path) -> None:
     assert small.counted(again) == counted
     assert again.meta["state"] == "finished"
     assert again.altered() == ""
+
+
+def test_a_run_whose_disk_is_full_says_how_to_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes, *mode: Any) -> None:
+        if path.name == "processes.csv" and path.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(path, content, *mode)
+
+    append = disk.append
+    monkeypatch.setattr(disk, "append", full)
+    out = tmp_path / "run"
+    with pytest.raises(UsageError, match=rf"No space left on device; continue with: ctxbench resume {out}$"):
+        small.begin(tmp_path, out)
+    monkeypatch.undo()
+    assert RunFolder.open(out).meta["state"] == "interrupted"
+    assert resume(out, in_process=True).failed == 0

@@ -1,23 +1,24 @@
-"""Deletions of plugins: what CI looks for of each, and all that is left of the tests in `make long`."""
+"""Deletions of plugins: what is quick to see of each, and proofs by the tests of copies in `make long`."""
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from delete_plugins import linked, other_tests, prove, with_dependents
+from conftest import SAMPLE
+from delete_plugins import FIGURES, alone, core, deletable, linked, other_tests, with_dependents
 
 from ctxbench.plugin import plugins
 
-# How many plugins, the first ones, are deleted in a copy whose tests then run: minutes for each.
-COUNT = int(os.environ.get("CTXBENCH_TEST_DELETIONS") or len(plugins()))
-# The figures that the paper and most suites are about; tests of modules and suites assert them.
-FIGURES = ("macs", "memory")
+# Of a sample three, other ones for each seed.
+NAMES = deletable()
+PROVED = random.Random(os.environ[SAMPLE]).sample(NAMES, min(3, len(NAMES))) if SAMPLE in os.environ else NAMES
 WITHOUT = """
-import json, sys
+import json, runpy, sys
 from ctxbench.plugin import brought, plugins
 from ctxbench.base.errors import UsageError
 from ctxbench.model.read_suite import available, load
@@ -30,6 +31,8 @@ for name in available():
 heavy = sorted({"torch", "pandas"} & {*sys.modules})
 commands = [name for _, (name, _) in brought("commands")]
 print(json.dumps([[*plugins()], commands, refused, heavy]))
+sys.argv = ["ctxbench", "--help"]
+runpy.run_module("ctxbench", run_name="__main__")
 """
 
 
@@ -39,30 +42,35 @@ def test_without_a_plugin_its_commands_are_gone_and_suites_are_read(name: str, t
     gone = with_dependents(name)
     linked(tmp_path, {*gone})
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-
-    def python(*arguments: str) -> str:
-        command = [sys.executable, *arguments]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
-        return done.stdout
-
-    left, commands, refused, heavy = json.loads(python("-c", WITHOUT))
+    command = [sys.executable, "-c", WITHOUT]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    told, _, shown = done.stdout.partition("\n")
+    left, commands, refused, heavy = json.loads(told)
     assert {*left} == {*plugins()} - {*gone}
     assert not {*commands} & {command for each in gone for command in plugins()[each].commands}
     # A suite that asks for a metric which is not there says so.
     assert all(re.search("unknown (metric|quantity|key)", sentence) for sentence in refused.values()), refused
-    assert not refused or {*FIGURES, "numerics"} & {*gone}
+    assert bool(refused) == bool({*FIGURES} & {*gone})
     assert not heavy
-    shown = python("-m", "ctxbench", "--help")
+    assert re.search(r"^  list\s", shown, re.MULTILINE)
     assert not [each for each in plugins()[name].commands if re.search(rf"^  {each}\s", shown, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("name", [name for name in plugins() if name not in FIGURES])
+@pytest.mark.parametrize("name", deletable())
 def test_no_test_of_others_imports_a_plugin(name: str) -> None:
     assert other_tests(name) == []
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [*plugins()][:COUNT])
-def test_what_is_left_without_a_plugin_holds(name: str) -> None:
-    proof = prove(name)
+@pytest.mark.timeout(0)  # it runs all other tests
+def test_the_core_holds_without_a_plugin() -> None:
+    proof = core()
+    assert not proof.broken, str(proof)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", PROVED)
+def test_a_plugin_holds_with_what_it_needs_alone(name: str) -> None:
+    proof = alone(name)
     assert not proof.broken, str(proof)

@@ -1,5 +1,6 @@
 """Differences between two runs, in the terminal: exact quantities first, ratios with intervals, other conditions."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.plugin import plugins
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.difference import difference_table
+from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.table import Table
 
 MACHINE = {**ENVIRONMENT, "driver": None}
@@ -82,6 +84,20 @@ def test_other_conditions_are_named(tmp_path: Path) -> None:
     )
 
 
+def test_runs_with_other_threads_share_their_counts(tmp_path: Path) -> None:
+    one = with_times(tmp_path / "one", 1.0, threads=1)
+    two = with_times(tmp_path / "two", 2.0, threads=None, params=1_050_625)
+    table = difference(one, two)
+    assert [row[1:] for row in texts(table)] == [["Params (M)", "1.051", "1.051", "1.00 (+1)"]]
+    assert (
+        "Of other conditions, so that counts alone are compared: threads: 1 in run 1, unset in run 2." in table.caption
+    )
+    told = "\n".join(table.caption)
+    assert "The same in both: MACs; " in told
+    assert "Time" not in told
+    assert "Only in run" not in told
+
+
 def test_runs_without_a_common_case(tmp_path: Path) -> None:
     one, two = (new_run(tmp_path / name, environment=MACHINE) for name in ("one", "two"))
     add(one, record("sa"))
@@ -107,15 +123,25 @@ def test_from_python(tmp_path: Path) -> None:
     found = ctxbench.diff(with_times(tmp_path / "one", 1.0), with_times(tmp_path / "two", 2.0))
     assert [run.name for run in found.value] == ["one", "two"]
     assert found.frame[["quantity", "2 / 1"]].to_numpy().tolist() == [["Time, infer (ms)", "2.00 [1.93, 2.07]"]]
-    assert "| sa | Time, infer (ms) |" in repr(found)
+    assert re.search(r"^case +quantity .*\n.*\nsa +Time, infer \(ms\) ", str(found), re.MULTILINE)
     assert "<td" in found._repr_html_()
 
 
 def test_what_a_notebook_completes() -> None:
     own = ("Run", "UsageError", "diff", "load", "register", "run")
-    of_plugins = {name: name for name in ("check", "choose", "compare", "history", "profile", "verify")}
+    of_plugins = {
+        name: name for name in ("audit", "check", "choose", "compare", "history", "profile", "show", "verify")
+    }
     of_plugins |= {"predict_memory": "memory", "predict_time": "predict"}
     assert dir(ctxbench) == sorted([*own, *(name for name, plugin in of_plugins.items() if plugin in plugins())])
     assert all(callable(getattr(ctxbench, name)) for name in dir(ctxbench))
     with pytest.raises(AttributeError, match="has no attribute 'runs'"):
-        ctxbench.runs  # noqa: B018  # that is the question
+        ctxbench.runs  # type: ignore[attr-defined]  # noqa: B018  # that is the question
+
+
+def test_a_run_that_is_not_finished_is_told(tmp_path: Path) -> None:
+    one, two = with_times(tmp_path / "one", 1.0), with_times(tmp_path / "two", 1.0)
+    RunFolder.open(two).save_meta(state="running")
+    sentence = "Run 2 is not finished (state: running); rows are missing."
+    assert sentence in difference(one, two).caption
+    assert sentence not in difference(one, one).caption

@@ -3,6 +3,9 @@
 import os
 import resource
 import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 from attacks import small
 from conftest import Done
 
-from ctxbench.base import disk
+from ctxbench.base import disk, temporary
 from ctxbench.base.errors import UsageError
 
 Command = Callable[..., Done]
@@ -196,3 +199,82 @@ def test_a_folder_may_not_be_a_file(tmp_path: Path) -> None:
         disk.make_folder(tmp_path / "x")
     with pytest.raises(UsageError, match="y: Not a directory"):
         disk.make_folder(tmp_path / "x" / "y")
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
+    path, link = tmp_path / "x.json", tmp_path / "link.json"
+    path.write_text("old")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    with full_disk(), pytest.raises(UsageError, match="File too large"):
+        disk.write(link, "new")
+    assert (path.read_text(), sorted(each.name for each in tmp_path.iterdir())) == ("old", ["link.json", "x.json"])
+    disk.write(link, "new")
+    assert (path.read_text(), path.stat().st_mode & 0o777, link.is_symlink()) == ("new", 0o640, True)
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127])
+def test_a_file_with_the_longest_name_is_written(tmp_path: Path, name: str) -> None:
+    disk.write(tmp_path / name, "text")
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_a_new_file_has_the_rights_of_any_other(tmp_path: Path) -> None:
+    disk.write(tmp_path / "x", "")
+    (tmp_path / "y").touch()
+    assert (tmp_path / "x").stat().st_mode == (tmp_path / "y").stat().st_mode
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    os.truncate(tmp_path / "x", disk.MOST_BYTES + 1)
+    with pytest.raises(UsageError, match=r"cannot read .*x: it has more than 1,073,741,824 bytes"):
+        disk.read_text(tmp_path / "x")
+
+
+def test_a_key_that_is_there_twice_is_no_json(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text('{"a": 1, "b": {"c": 1, "c": 2}}')
+    with pytest.raises(UsageError, match="x is not JSON: the key 'c' is there twice"):
+        disk.read_json(tmp_path / "x")
+
+
+@pytest.mark.processes
+def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("ctxbench-of-a-person", "ctxbench-link"):
+        (tmp_path / "elsewhere" / name).mkdir(parents=True)
+    (tmp_path / "ctxbench-of-a-person").mkdir()
+    (tmp_path / "elsewhere" / "ctxbench-link" / temporary.LOCK).touch()
+    (tmp_path / "ctxbench-link").symlink_to(tmp_path / "elsewhere" / "ctxbench-link")
+    script = (
+        "import os, sys, tempfile\nfrom ctxbench.base.temporary import temporary_folder\n"
+        f"tempfile.tempdir = {str(tmp_path)!r}\n"
+        "with temporary_folder() as folder:\n    print(folder, flush=True)\n    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        there = Path(process.stdout.readline().strip())
+        with temporary.temporary_folder():
+            assert there.is_dir()  # its process lives
+        process.kill()
+    assert there.is_dir()
+    with temporary.temporary_folder() as own:
+        assert not there.exists()
+    assert not own.exists()
+    left = sorted(each.name for each in tmp_path.iterdir())
+    assert left == ["ctxbench-link", "ctxbench-of-a-person", "elsewhere"]
+    assert (tmp_path / "elsewhere" / "ctxbench-link" / temporary.LOCK).exists()
+
+
+def test_the_empty_folder_of_the_compiler_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("LOGNAME", "a:b")
+    folder = tmp_path / "torchinductor_a_b"
+    temporary.remove_compiler_folder()
+    folder.mkdir()
+    temporary.remove_compiler_folder()
+    assert not folder.exists()
+    (folder / "kernel").mkdir(parents=True)
+    temporary.remove_compiler_folder()
+    assert (folder / "kernel").exists()

@@ -228,7 +228,10 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suite_file: SuiteFile, 
     assert stopped.frame()["params"].tolist() == [8, 8]
 
 
-def test_retry_failed_measures_failed_cases_again(suite_file: SuiteFile, tmp_path: Path) -> None:
+def test_retry_failed_measures_failed_cases_again(
+    suite_file: SuiteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # code below the working folder is one's own, also where it is other code today
     module = tmp_path / "flaky.py"
     module.write_text(FAILING.read_text())
     suite = suite_file([f"{FAILING}:Failing", f"{module}:Raise"])

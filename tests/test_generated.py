@@ -4,7 +4,6 @@ A failure prints the command, what was wrong of it and how to repeat the trial. 
 CTXBENCH_TEST_SAMPLE a tenth of as many.
 """
 
-import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +16,13 @@ import generated_suites
 import pytest
 import world
 from attacks import small
+from attacks.inputs import READERS, emptied, quick
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from trials import LONG, refuse, try_command
+from trials import try_command
 
 from ctxbench.base.errors import UsageError
-from ctxbench.engine.client import ForkServer
 from ctxbench.engine.run import resume
-from ctxbench.plugin import plugins
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.long, pytest.mark.processes]
@@ -36,14 +34,6 @@ COMMAND_LINES, SUITE_FILES, RUN_FOLDERS, TORN_FOLDERS = (
 )
 # A seed for each trial: of hypothesis' own draws, which vary earlier ones, two thirds were alike.
 CHANCE = st.randoms(use_true_random=True)
-# What reads a run folder.
-READERS = (
-    ["report", "run", "--figures", "samples"],
-    ["report", "run", "--columns", "params,latency_infer", "--figures", "samples"],
-    ["check", "--baseline", "run", "--modules", "linear", "--device", "t4"],
-    ["resume", "run"],
-    ["resume", "run", "--retry-failed"],
-)
 Try = Callable[[Sequence[str]], None]
 generated = settings(
     deadline=None,
@@ -61,25 +51,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def one_server(place: Path) -> Iterator[ForkServer]:
-    here = Path.cwd()
-    os.chdir(place)
-    with ForkServer() as server:
-        os.chdir(here)
-        yield server
+def one_server(place: Path) -> Iterator[None]:
+    with quick(place):
+        yield
 
 
 @pytest.fixture
-def attempt(shared_server: None, monkeypatch: pytest.MonkeyPatch, place: Path) -> Try:
+def attempt(one_server: None, place: Path) -> Try:
     """Run a command in `place`."""
-    for name in LONG:
-        if name.split(".")[2] in plugins():
-            monkeypatch.setattr(name, refuse)
-    if "verify" in plugins():
-        from ctxbench.plugins.verify.verify import verify
-
-        # Compilers take seconds for each module.
-        monkeypatch.setattr("ctxbench.plugins.verify.verify.verify", functools.partial(verify, compilers=False))
 
     def attempt(arguments: Sequence[str]) -> None:
         wrong = try_command(arguments, place)
@@ -88,12 +67,6 @@ def attempt(shared_server: None, monkeypatch: pytest.MonkeyPatch, place: Path) -
         )
 
     return attempt
-
-
-def emptied(place: Path) -> Path:
-    for each in place.iterdir():
-        shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
-    return place
 
 
 @pytest.fixture

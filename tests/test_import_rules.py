@@ -20,7 +20,10 @@ def test_the_rules_are_kept() -> None:
     [
         ("report/tables/runs.py", "import ctxbench.engine", {UPPER, READERS}),
         ("report/tables/runs.py", "import ctxbench.worker.lines", {UPPER, READERS}),
-        ("report/tables/runs.py", "import ctxbench.plugins.networks.table", {UPPER, "No circles"}),
+        pytest.param(
+            *("report/tables/runs.py", "import ctxbench.plugins.networks.table", {UPPER, "No circles"}),
+            marks=pytest.mark.plugin("networks"),
+        ),
         pytest.param(
             *("ctxbench/plugins/networks/figure.py", "import ctxbench.worker.lines", {READERS}),
             marks=pytest.mark.plugin("networks"),

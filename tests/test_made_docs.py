@@ -1,6 +1,7 @@
 """The generated parts of the docs are what docs/update.py makes of the committed runs and of what ctxbench declares."""
 
 import importlib
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,8 @@ from ctxbench.base.mode import MODES
 from ctxbench.model.metrics import metrics, quantities
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+TABLE = RESULTS / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +32,55 @@ def test_the_tables_in_the_docs_are_those_of_the_committed_runs(update: ModuleTy
         assert update.updated(text) == text, f"{page.name} is not what `make report` writes"
 
 
-def test_each_headline_names_its_evidence_and_says_as_of_where_the_code_it_judges_has_changed(
-    update: ModuleType,
-) -> None:
-    evidence = importlib.import_module("evidence")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
-    digests = dict(re.findall(r"^\| `(\w+)` \| `results/.* \| `([0-9a-f]{12})` \|$", table, re.MULTILINE))
-    assert digests.keys() == evidence.HEADLINES.keys()
-    for name, then in digests.items():
-        named = evidence.named(name, then)
-        assert named in readme, f"README.md must name {named}: make the evidence again, then `make report`"
+def test_a_block_of_more_than_ten_rows_must_name_its_modules(update: ModuleType) -> None:
+    with pytest.raises(SystemExit, match="has 42 rows: name modules of at most 10"):
+        update.made("results/precision-cpu", "error")
+    with pytest.raises(SystemExit, match="no module or quantity of this figure: nobody"):
+        update.made("results/precision-cpu", "error", "sa,nobody")
+    found = update.made("results/precision-cpu", "error", "sa,mhsa,error_infer")
+    assert re.findall(r"^\| (\w+) ", found, re.MULTILINE) == ["Module", "mhsa", "sa"]
+    assert "error of the gradient" not in found.lower()
+    assert found.count("AMD EPYC") == 1
+
+
+def test_a_table_of_fits_has_a_row_for_equal_ones_and_intervals_of_times_alone(update: ModuleType) -> None:
+    static = update.made("results/scaling-static-cpu", "positions", "fits")
+    assert "| non\\_local, sa | 2.00 | 2.00 | 2.00 |" in static
+    measured = update.made("results/scaling-cpu", "scaling", "fits,sa")
+    assert re.search(r"\| sa \| 1\.98 \| 1\.99 \| 2\.61 \[0\.92, 4\.30\] \|", measured)
+
+
+def test_a_finding_has_the_first_modules_of_a_long_list(update: ModuleType) -> None:
+    short = update.suite_tables.short_found
+    assert short("slower: 2 of 9 (a 0.5, b 0.6); places c, d") == "slower: 2 of 9 (a 0.5, b 0.6); places c, d"
+    found = short("faster: 5 of 9 (a 1 [1.0, 1.2], b 2, c 3, d 4, e 5); undecided: 6 of 9 (a; rest: b, c, d, e, f)")
+    faster, undecided = found.split("; ", 1)
+    assert faster == "faster: 5 of 9 (a 1 [1.0, 1.2], b 2, c 3 and 2 more)"
+    assert undecided == "undecided: 6 of 9 (a; rest: b, c, d and 2 more)"
+
+
+def test_a_caption_stands_once_on_a_page(update: ModuleType) -> None:
+    seen: set[str] = set()
+    assert update.once("| a |\n\nhere: X.<br>\nTime: s.", seen) == "| a |\n\nhere: X.<br>\nTime: s."
+    assert update.once("| a |\n\nX.<br>\nTime: s.", seen) == "| a |"
+
+
+def test_the_page_of_python_functions_is_that_of_their_docstrings(update: ModuleType) -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for section in update.made("api-list").split("\n\n## "):
+        assert section in page, "run make report"
+
+
+def test_the_command_of_a_committed_run_writes_into_its_folder() -> None:
+    commands = {}
+    for path in RESULTS.glob("**/run.json"):
+        commands[path.parent.relative_to(ROOT).as_posix()] = json.loads(path.read_text(encoding="utf-8"))["command"]
+    own = {folder: command for folder, command in commands.items() if command != "repeatability.py"}
+    assert len(own) > 20
+    assert [folder for folder, command in own.items() if not command.startswith("ctxbench run ")] == []
+    assert {folder: re.findall(r"--out (\S+)", command) for folder, command in own.items()} == {f: [f] for f in own}
+    shown = re.findall(r"^\| `([\w-]+)` \|.*\| `(.*)` \|$", TABLE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert dict(shown).items() >= {Path(f).name: c for f, c in own.items() if f.count("/") == 1}.items()
 
 
 def rows_of(page: str, table: str) -> list[list[str]]:
@@ -54,7 +95,7 @@ def names_in(cell: str) -> list[str]:
 
 
 def test_the_docs_list_every_quantity() -> None:
-    rows = rows_of("reference.md", "quantities")
+    rows = rows_of("reference.md", "quantity-list")
     assert [names_in(row[0]) for row in rows] == [[key] for key in quantities()]
     for (_, title, unit, origin, metric, columns), (key, quantity) in zip(rows, quantities().items(), strict=True):
         assert (title, origin) == (quantity.title, quantity.origin)
@@ -66,9 +107,11 @@ def test_the_docs_list_every_quantity() -> None:
 
 
 def test_the_docs_list_every_metric_and_its_columns() -> None:
-    assert [names_in(row[0]) for row in rows_of("suite-files.md", "metrics")] == [[name] for name in metrics()]
-    assert [row[1] for row in rows_of("suite-files.md", "metrics")] == [metric.about for metric in metrics().values()]
-    rows = rows_of("reference.md", "columns")
+    assert [names_in(row[0]) for row in rows_of("suite-files.md", "metric-list")] == [[name] for name in metrics()]
+    assert [row[1] for row in rows_of("suite-files.md", "metric-list")] == [
+        metric.about for metric in metrics().values()
+    ]
+    rows = rows_of("reference.md", "column-list")
     assert [row[0] for row in rows] == list(metrics())
     for name, cell in rows:
         listed = {column.replace("*", mode) for column in names_in(cell) for mode in MODES}

@@ -16,7 +16,8 @@ from conftest import Done
 from rich.table import Table
 
 from ctxbench import cli
-from ctxbench.base.terminal import console, safe
+from ctxbench.base.terminal import console
+from ctxbench.base.texts import safe
 from ctxbench.cli import surroundings
 from ctxbench.engine.progress import Live, Plain
 from ctxbench.model.record import Record
@@ -169,7 +170,7 @@ def test_a_signal_that_comes_twice_leaves_no_temporary_folder(
         cli.main()
     assert ended.value.code == 130
     assert reached == [[]]
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "interrupted: each file that was written is whole\n"
 
 
 @pytest.mark.usefixtures("signals")
@@ -228,4 +229,18 @@ def test_an_interrupt_that_left_a_package_half_imported_is_no_defect(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 130
-    assert "Traceback" not in capsys.readouterr().err
+    assert capsys.readouterr().err == "interrupted: each file that was written is whole\n"
+
+
+def test_a_command_that_is_interrupted_says_so(command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxbench.results.environment.describe", lambda: signal.raise_signal(signal.SIGTERM))
+    done = command("env")
+    assert (done.returncode, done.stderr) == (130, "interrupted: each file that was written is whole\n")
+
+
+def test_an_interrupt_while_a_command_is_imported_is_told(
+    command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "imported", lambda name: signal.raise_signal(signal.SIGTERM))
+    done = command("env")
+    assert (done.returncode, done.stderr) == (130, "interrupted: each file that was written is whole\n")

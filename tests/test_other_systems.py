@@ -14,6 +14,7 @@ import pytest
 from conftest import Done
 from fakes import LONGEST_S, EngineClock
 
+from ctxbench import registry
 from ctxbench.engine import interpreter
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
@@ -87,8 +88,12 @@ def test_what_a_system_lacks_is_hidden_from_ctxbench(on: On, system: str, prints
         ],
     ],
 )
-def test_what_needs_no_clock_prints_what_it_does_on_linux(on: On, system: str, words: str) -> None:
-    there, here = (on(each, "-m", "ctxbench", *words.split()) for each in (system, ""))
+def test_what_needs_no_clock_prints_what_it_does_on_linux(
+    on: On, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, system: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})  # by other tests
+    there, here = on(system, "-m", "ctxbench", *words.split()), command(*words.split())
     assert (there.returncode, there.stdout) == (here.returncode, here.stdout)
 
 

@@ -3,11 +3,15 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from ctxbench import registry
 from ctxbench.base.errors import ModuleCodeError, UsageError
+from ctxbench.model.hparams import flat, of_configs, parse
+from ctxbench.registry.hyperparameter import Hyperparameter
 
 KEYS = ["a2", "acf", "apc", "da", "dm", "focused_linear", "ham_cd", "ham_nmf", "ham_vq", "linear", "sa"]
 MODULE = """
@@ -60,7 +64,9 @@ def test_describes_hyperparameters_from_source() -> None:
 def test_source_and_class_agree_on_every_built_in_module() -> None:
     for key in KEYS:
         entry = registry.get(key)
-        live = registry._describe_class(entry.load(), entry.reference)
+        loaded = entry.load()
+        assert isinstance(loaded, type)
+        live = registry._describe_class(loaded, entry.reference)
         assert [(p.name, p.default) for p in live.hyperparameters] == [
             (p.name, p.default) for p in entry.hyperparameters
         ]
@@ -160,11 +166,42 @@ def test_an_integer_serves_where_a_float_is_declared() -> None:
 
 
 @pytest.mark.parametrize(
+    ("annotation", "taken", "refused"),
+    [
+        ("int | None", None, "a"),
+        ("'int'", 2, "a"),
+        ("typing.Optional[typing.Literal['a', 2]]", 2, "b"),
+        ("Literal['a'] | float", 2.5, "b"),
+        ("tuple[int, ...]", (1, 2), ("a",)),
+        ("list[typing.Union[int, str]]", [1, "a"], [2.5]),
+    ],
+)
+def test_a_declared_type_is_that_which_is_written(annotation: str, taken: Any, refused: Any) -> None:
+    parameter = Hyperparameter("x", annotation, None)
+    assert parameter.parse(taken) == taken
+    with pytest.raises(UsageError, match="; it must be "):
+        parameter.parse(refused)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        *("open('mark', 'w')", '\'open("mark", "w")\'', "typing.Union[open('mark', 'w'), int]", "print", "np.ndarray"),
+        *("Literal[open('mark', 'w')]", "slice", "9**9**9", "(" * 10_000, "int" + "|int" * 10_000),
+    ],
+)
+def test_an_annotation_is_not_evaluated(annotation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Hyperparameter("x", annotation, None).parse("a") == "a"
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
     ("source", "reason"),
     [
         ("class Broken(:", "invalid syntax"),
         ("@register(KEY)\nclass Broken: pass", "all literals"),
-        ("# \udcff", "can't decode byte"),
+        ("# \udcff", "the text is not UTF-8"),
     ],
 )
 def test_a_built_in_file_that_cannot_be_read_is_a_broken_entry(
@@ -184,7 +221,8 @@ def test_a_built_in_file_that_cannot_be_read_is_a_broken_entry(
 
 
 def test_a_file_may_import_its_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.path", [*sys.path])
+    libraries = [*sys.path]
+    monkeypatch.setattr("sys.path", [*libraries])
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (folder / "beside_it.py").write_text("WIDTH = 3\n", encoding="utf-8")
@@ -194,7 +232,50 @@ def test_a_file_may_import_its_neighbours(tmp_path: Path, monkeypatch: pytest.Mo
     )
     assert vars(registry.get(f"{folder / 'mine.py'}:Mine").load())["width"] == 3
     (folder / "torch.py").write_text("raise RuntimeError", encoding="utf-8")
-    assert sys.path.index(str(folder)) == len(sys.path) - 1
+    assert sys.path[: len(libraries)] == libraries
+    assert str(folder) in sys.path[len(libraries) :]
+
+
+def package(folder: Path, name: str) -> Path:
+    """A project with `name/inner/block.py`, whose class takes its width from a relative and an absolute import."""
+    inner = folder / name / "inner"
+    inner.mkdir(parents=True)
+    (folder / "pyproject.toml").touch()
+    (folder / "src" / f"{name}_helper").mkdir(parents=True)
+    (folder / "src" / f"{name}_helper" / "depth.py").write_text("DEPTH = 5\n", encoding="utf-8")
+    for init in (inner.parent, inner):
+        (init / "__init__.py").touch()
+    (inner.parent / "widths.py").write_text("WIDTH = 3\n", encoding="utf-8")
+    block = inner / "block.py"
+    block.write_text(
+        f"from torch import nn\nfrom ..widths import WIDTH\nfrom {name}.widths import WIDTH as SAME\n"
+        f"from {name}_helper.depth import DEPTH\n\n\nclass Mine(nn.Module):\n    sizes = WIDTH, SAME, DEPTH\n",
+        encoding="utf-8",
+    )
+    return block
+
+
+def test_a_file_of_a_package_is_loaded_as_a_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr("sys.modules", {**sys.modules})
+    block = package(tmp_path, "blocks_of_mine")
+    loaded = registry.get(f"{block}:Mine").load()
+    assert vars(loaded)["sizes"] == (3, 3, 5)
+    assert loaded.__module__ == "blocks_of_mine.inner.block"
+    assert registry.get(f"{block}:Mine").load() is loaded
+
+
+def test_a_package_whose_name_is_in_use_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    with pytest.raises(UsageError, match=r"another one of that name is in use: .*rename the folder"):
+        registry.get(f"{package(tmp_path, 'json')}:Mine")
+
+
+def test_a_relative_import_of_a_folder_that_is_no_package_has_a_hint(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from .widths import WIDTH\n", encoding="utf-8")
+    with pytest.raises(ModuleCodeError, match=r"hint: its folder is no package; put an empty file __init__\.py"):
+        registry.get(f"{file}:Mine")
 
 
 def test_a_dotted_name_is_told_the_colon() -> None:
@@ -218,3 +299,192 @@ def test_a_torchvision_of_another_build_is_told(tmp_path: Path) -> None:
     file.write_text('raise RuntimeError("operator torchvision::nms does not exist")\n', encoding="utf-8")
     with pytest.raises(ModuleCodeError, match="hint: torchvision is built for another torch; install both from one"):
         registry.get(f"{file}:Mine")
+
+
+CONFIGS = """
+import argparse
+from dataclasses import dataclass, field
+from typing import Optional
+
+import torch
+from pydantic import BaseModel
+from torch import Tensor, nn
+
+
+@dataclass
+class Heads:
+    heads: int = 8
+    expand: float = 1.0
+
+
+@dataclass
+class Whole:
+    attn: Heads = field(default_factory=lambda: Heads(expand=0.5))
+    channels: int = 64
+    more: Optional["Whole"] = None
+
+
+class Bound(BaseModel):
+    whole: Whole
+    dim: int
+
+
+class Model(BaseModel):
+    dim: int
+    width: int = 3
+
+
+class Base(nn.Module):
+    def made(self, channels, width):
+        super().__init__()
+        self.layer = nn.Conv2d(channels, int(width), 1)
+
+
+class Optionally(Base):
+    def __init__(self, channels: int, cfg: Optional[Heads] = None, *, bias: bool = False):
+        cfg = cfg or Heads()
+        self.made(channels, cfg.heads * cfg.expand)
+
+
+class Given(Base):
+    def __init__(self, channels: int, cfg: Heads = Heads(heads=5)):
+        self.made(channels, cfg.heads * cfg.expand)
+
+
+class Wide(Base):
+    def __init__(self, config: Model):
+        self.made(config.dim, config.width)
+
+
+class Deep(Base):
+    def __init__(self, cfg: Whole):
+        assert cfg.more is None
+        self.made(cfg.channels, cfg.attn.heads * cfg.attn.expand)
+
+
+class Deeper(Base):
+    def __init__(self, cfg: Bound):
+        self.made(cfg.dim, cfg.whole.attn.heads * cfg.whole.attn.expand)
+
+
+class Names(Base):
+    def __init__(self, channels: int, args=argparse.Namespace(width=4, kind="a")):
+        self.made(channels, args.width)
+"""
+
+DEEPER = {
+    "cfg.whole.attn.heads": 8, "cfg.whole.attn.expand": 0.5, "cfg.whole.channels": 64, "cfg.whole.more": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "hparams", "width"),
+    [
+        ("Optionally", {"cfg.heads": 8, "cfg.expand": 1.0, "bias": False}, {}, 8),
+        ("Optionally", {"cfg.heads": 8, "cfg.expand": 1.0, "bias": False}, {"cfg.heads": 6, "bias": True}, 6),
+        ("Given", {"cfg.heads": 5, "cfg.expand": 1.0}, {}, 5),
+        ("Given", {"cfg.heads": 5, "cfg.expand": 1.0}, {"cfg.expand": 2.0}, 10),
+        ("Wide", {"config.width": 3}, {"config.width": 7}, 7),
+        ("Names", {"args.width": 4, "args.kind": "a"}, {"args.width": 9}, 9),
+        ("Deep", {"cfg.attn.heads": 8, "cfg.attn.expand": 0.5, "cfg.more": None}, {}, 4),
+        ("Deep", {"cfg.attn.heads": 8, "cfg.attn.expand": 0.5, "cfg.more": None}, {"cfg.attn.heads": 6}, 3),
+        ("Deeper", DEEPER, {}, 4),
+        ("Deeper", DEEPER, {"cfg.whole.attn.expand": 2.0}, 16),
+    ],
+)
+def test_the_fields_of_a_config_are_hyper_parameters(
+    tmp_path: Path, name: str, known: dict[str, Any], hparams: dict[str, Any], width: int
+) -> None:
+    path = tmp_path / "configs.py"
+    path.write_text(CONFIGS, encoding="utf-8")
+    entry = registry.get(f"{path}:{name}")
+    assert entry.defaults == known
+    layer: Any = entry.build(16, hparams).layer
+    assert (layer.in_channels, layer.out_channels) == (16, width)
+    wrong = next(iter(known))
+    with pytest.raises(UsageError, match=f"did you mean '{wrong}'"):
+        entry.check_hparams({f"{wrong}s": 3})
+
+
+def test_a_setting_of_a_config_in_a_config_names_both() -> None:
+    texts = ["cfg.attn.heads=4", "Mine.cfg.attn.bias=true", "cfg.dim=8", "sa.d=2"]
+    assert of_configs(parse(texts), {"cfg", "cfg.attn"}) == {
+        "": {"cfg.attn.heads": 4, "cfg.dim": 8},
+        "Mine": {"cfg.attn.bias": True},
+        "sa": {"d": 2},
+    }
+    assert flat({"cfg": {"attn": {"heads": 4}, "dim": 8}}) == {"cfg.attn.heads": 4, "cfg.dim": 8}
+
+
+LAYOUTS = """
+import torch
+from torch import Tensor, nn
+
+
+class Sizes(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.layer = nn.Linear(dim, dim)
+
+    def forward(self, x, H, W):
+        return self.mixed(x.unflatten(1, (H, W)))
+
+    def mixed(self, x):
+        return (self.layer(x) * torch.arange(x.shape[2])[:, None]).flatten(1, 2)
+
+
+class Size(Sizes):
+    def forward(self, x, hw_shape):
+        return super().forward(x, *hw_shape)
+
+
+class Tokens(Sizes):
+    def forward(self, x):
+        return x + self.layer(x).mean(1, keepdim=True)
+
+
+class Last(Sizes):
+    def forward(self, x):
+        B, H, W, C = x.shape
+        return self.mixed(x).reshape(B, H, W, C)
+
+
+class Map(Sizes):
+    def forward(self, x):
+        b, c, h, w = x.shape
+        return self.layer(x.flatten(2).transpose(1, 2)).transpose(1, 2).reshape(b, c, h, w)
+
+
+class Elementwise(Sizes):
+    def forward(self, x):
+        return x + 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "takes"),
+    [
+        ("Sizes", "[B, N, C], H, W"),
+        ("Size", "[B, N, C], (H, W)"),
+        ("Tokens", "[B, N, C]"),
+        ("Last", "[B, H, W, C]"),
+        ("Map", ""),
+        ("Elementwise", ""),
+    ],
+)
+def test_a_block_of_another_layout_is_made_one_of_maps(tmp_path: Path, name: str, takes: str) -> None:
+    path = tmp_path / "layouts.py"
+    path.write_text(LAYOUTS, encoding="utf-8")
+    made = registry.get(f"{path}:{name}").build(6)
+    assert getattr(made, "takes", "") == takes
+    assert getattr(registry.get(f"{path}:{name}").build(32), "takes", "") == takes
+    x = torch.randn(2, 6, 3, 5, generator=torch.Generator().manual_seed(0))
+    y = made(x)
+    block: Any = getattr(made, "block", made)
+    values = torch.einsum("oc,bchw->bohw", block.layer.weight, x) + block.layer.bias[:, None, None]
+    expected = {
+        "Tokens": x + values.mean((2, 3), keepdim=True),
+        "Map": values,
+        "Elementwise": x + 1,
+    }.get(name, values * torch.arange(5))
+    torch.testing.assert_close(y, expected)

@@ -40,6 +40,14 @@ def test_a_line_a_module_with_the_chosen_quantities(tmp_path: Path) -> None:
     assert len(table.blocks()) == 1
 
 
+def test_no_note_on_times_stands_under_a_table_without_times(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
+    add(folder, record("sa", params=5))
+    table = compact_table(open_run(folder.path), Choice(columns=["params", "latency_infer"]))
+    assert "Params" in table.caption[1]
+    assert "Time" not in "".join(table.caption[1:])
+
+
 def test_notes_explain_what_the_table_has_and_hyphens_stay_as_they_are(tmp_path: Path) -> None:
     path = table3_run(tmp_path / "run")
     latex = {
@@ -61,7 +69,9 @@ def test_what_weakens_a_time_is_a_footnote_in_the_compact_table_too(tmp_path: Pa
         add(folder, row, timed(row, {"infer": [1.0, 1.01, 0.99] * 5}, others_share=others))
     table = compact_table(open_run(folder.path), Choice(columns=["latency_infer"]))
     assert [row.cells[1].notes for row in table.rows] == [(1,), ()]
-    assert table.notes == ("Background load above 10% of the cores during timing; not used in comparisons.",)
+    assert table.notes == (
+        "Background load above 10% of the cores during timing: no ratio, and an order only where times are far apart.",
+    )
     assert r"\textsuperscript{1} Background load" in render_latex(table)
 
 

@@ -128,6 +128,45 @@ def points_of(axes: Axes) -> list[Line2D]:
     return [line for line in axes.lines if line.get_linestyle() == "None" and np.size(line.get_xdata())]
 
 
+def test_lines_of_one_module_have_colours_and_names_at_their_ends_and_no_legend(tmp_path: Path) -> None:
+    folder = new_run(
+        tmp_path / "run", definition=definition(figures=[{**MEMORY, "y": ["params", "macs"], "fit": False}])
+    )
+    for heads, alike in ((1, 20), (2, 20), (4, 21)):
+        for steps in (1, 2):
+            hparams = json.dumps({"heads": heads, "steps": steps})
+            add(folder, record("ham_nmf", hparams=hparams, params=100, macs=steps * alike * 10**9))
+    (panel,) = panels_of([open_run(folder.path)])
+    with styled():
+        drawing = curve([panel], figures_of(panel)[0])
+    params, macs = drawing.figure.axes
+    assert [text.get_text() for text in params.texts] == ["heads=1\nheads=2\nheads=4"]
+    assert [text.get_text() for text in macs.texts] == ["heads=1\nheads=2", "heads=4"]
+    colours = {line.get_color() for line in points_of(macs)}
+    assert len(colours) == 3
+    assert macs.texts[1].get_color() in colours
+    assert drawing.figure.subfigs[0].legends == []
+    drawing.figure.canvas.draw()
+    below, above = (text.get_window_extent() for text in macs.texts)
+    assert above.y0 >= below.y1 - 0.5
+
+
+def test_settings_of_one_module_over_words_have_colours_and_a_legend(tmp_path: Path) -> None:
+    figure = {"name": "settings", "title": "Costs", "x": "gradient", "y": ["params"]}
+    folder = new_run(tmp_path / "run", definition=definition(figures=[figure]))
+    for rank in (2, 4):
+        for gradient in ("one_step", "bptt"):
+            hparams = json.dumps({"rank": rank, "gradient": gradient})
+            add(folder, record("ham_nmf", hparams=hparams, params=100 * rank))
+    (panel,) = panels_of([open_run(folder.path)])
+    with styled():
+        drawing = curve([panel], figures_of(panel)[0])
+    (axes,) = drawing.figure.axes
+    assert len({line.get_color() for line in points_of(axes)}) == 2
+    (legend,) = drawing.figure.subfigs[0].legends
+    assert [text.get_text() for text in legend.texts] == ["ham_nmf rank=2", "ham_nmf rank=4"]
+
+
 def test_no_fit_is_drawn_through_points_that_it_misses(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published=None))
     for size, straight, bent in ((8, 64, 1000), (16, 256, 1010), (32, 1024, 1100), (64, 4096, 4000)):

@@ -132,6 +132,13 @@ def test_the_caption_says_conditions_and_conventions(tmp_path: Path) -> None:
         assert part in caption
 
 
+def test_the_caption_names_the_code_that_counted_where_another_one_measured(tmp_path: Path) -> None:
+    path = table3_run(tmp_path / "run")
+    RunFolder.open(path).save_meta(counted={"commit": "fedcba9876543210", "date": "2026-11-25"})
+    caption = "\n".join(table_of(path).caption)
+    assert "commit 0123456789+changes, counts and predictions of commit fedcba9876" in caption
+
+
 def test_published_numbers_stay_with_their_own_input_settings_and_dtype(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     add(folder, record("sa", shape=(1, 512, 64, 64)))
@@ -259,7 +266,7 @@ def test_a_disturbed_ratio_of_two_runs_has_no_interval(tmp_path: Path) -> None:
     found = cell(table, "sa", "latency_infer_ms_ratio_2")
     assert (found.text, found.best) == ("2.00", False)
     assert notes_of(table, found) == [
-        "Background load above 10% of the cores during timing; not used in comparisons."
+        "Background load above 10% of the cores during timing: no ratio, and an order only where times are far apart."
     ]  # fmt: skip
 
 
@@ -291,7 +298,7 @@ def test_what_weakens_a_time_is_a_footnote_at_its_cell(tmp_path: Path) -> None:
     table = table_of(folder.path)
     found = {module: " ".join(notes_of(table, cell(table, module, "latency_infer"))) for module in streams}
     assert found["sa"] == found["da"] == "Fewer than 3 processes: no interval."
-    assert found["linear"] == "Background load above 10% of the cores during timing; not used in comparisons."
+    assert found["linear"] == str(Note("disturbed", {"limit": 0.1}))
     assert "other work on up to 87% of the cores" in cell(table, "linear", "latency_infer").detail
     assert found["ham_nmf"] == "Drift: the medians of the measurement's halves differ by more than 5%."
     assert cell(table, "sa", "latency_infer").text == "7.0"

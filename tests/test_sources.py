@@ -11,6 +11,7 @@ import pytest
 from fakes import FakeExecutor, counted, timed
 
 import ctxbench
+from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
@@ -21,7 +22,7 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.plugin import plugins
 from ctxbench.results import sources
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.results.sources import code_digest, own_files, sha256
+from ctxbench.results.sources import code_digest, own_files
 from ctxbench.worker.protocol import Imported, MeasureCase, Reply
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,7 +77,9 @@ def test_a_run_tells_the_files_of_each_row(run: RunFolder) -> None:
     own, net = ("mine.py", "beside_mine.py", "late.py"), ("net.py", "beside_net.py")
     expected = {"Mine": own, "Mine in net.py:net": own + net, "sa in net.py:net": net, "identity in net.py:net": net}
     meta = json.loads((run.path / "run.json").read_text())
-    assert meta["imports"] == {row: {name: sha256(Path(name)) for name in names} for row, names in expected.items()}
+    assert meta["imports"] == {
+        row: {name: disk.sha256(Path(name)) for name in names} for row, names in expected.items()
+    }
     assert meta["sources"]["ctxbench"] == {"file": str(ROOT / "ctxbench"), "sha256": code_digest()}
 
 
@@ -125,7 +128,7 @@ def test_failed_rows_are_measured_again_by_what_has_changed(run: RunFolder) -> N
     Path("beside_mine.py").write_text("PARTS = 3")
     again = resume("failed", retry_failed=True)
     assert again.frame()["params"].tolist() == [0, 3 * 72, 2 * 3 * 72]
-    assert again.meta["imports"]["Mine"] == {name: sha256(Path(name)) for name in (*own, "late.py")}
+    assert again.meta["imports"]["Mine"] == {name: disk.sha256(Path(name)) for name in (*own, "late.py")}
 
 
 @pytest.mark.processes
@@ -213,18 +216,18 @@ def test_own_files_are_those_of_no_library_and_not_of_ctxbench(tmp_path: Path, m
     for name, module in {**own, **others}.items():
         monkeypatch.setitem(sys.modules, name, module)
     found = own_files([*own, *others, "json", "pytest", "never_imported"])
-    assert found == {module.__file__: sources.sha256(Path(str(module.__file__))) for module in own.values()}
+    assert found == {module.__file__: disk.sha256(Path(str(module.__file__))) for module in own.values()}
 
 
 def test_the_digest_is_of_each_file_that_ctxbench_is_installed_with(monkeypatch: pytest.MonkeyPatch) -> None:
     read: set[Path] = set()
-    whole = sources.sha256
+    whole = disk.sha256
 
     def noted(file: Path) -> str:
         read.add(file)
         return whole(file)
 
-    monkeypatch.setattr(sources, "sha256", noted)
+    monkeypatch.setattr(disk, "sha256", noted)
     digest = code_digest()
     there = {
         Path(folder, name)
@@ -237,11 +240,11 @@ def test_the_digest_is_of_each_file_that_ctxbench_is_installed_with(monkeypatch:
     of_plugins = {".csv": "predict", ".toml": "predict", ".css": "profile", ".js": "profile"}
     there_too = {suffix for suffix, plugin in of_plugins.items() if plugin in plugins()}
     assert (
-        {".py", ".typed", ".html"} | there_too
+        {".py", ".pyi", ".typed", ".html"} | there_too
         <= {file.suffix for file in read}
-        <= {".py", ".typed", ".html", *of_plugins}
+        <= {".py", ".pyi", ".typed", ".html", *of_plugins}
     )
     data = [ROOT / "ctxbench" / "plugins" / "predict" / "efficiencies.csv"] * ("predict" in plugins())
     for changed in (ROOT / "modules" / "_ham.py", *data):
-        monkeypatch.setattr(sources, "sha256", lambda file, changed=changed: whole(file) + "0" * (file == changed))
+        monkeypatch.setattr(disk, "sha256", lambda file, changed=changed: whole(file) + "0" * (file == changed))
         assert code_digest() != digest

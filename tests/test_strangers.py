@@ -1,8 +1,10 @@
 """A user's code never ends a command in silence or in a traceback, and a row says what it did to its process."""
 
 import errno
+import gc
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ import pytest
 import torch
 from conftest import Done
 from fakes import LONGEST_S, FakeExecutor, cases, counted
+from forked import in_fork
 from torch import Tensor
 
 import ctxbench
@@ -29,7 +32,7 @@ from ctxbench.executions.base import Built, Execution
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.failures import describe_failure
 from ctxbench.model.messages import Doing
-from ctxbench.worker import fork_server
+from ctxbench.worker import child, fork_server
 from ctxbench.worker.lines import ProtocolError, decode
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.processes import WAITS_S, retry_fork
@@ -317,6 +320,32 @@ def test_a_fork_server_that_cannot_fork_says_so_and_goes_on(clock: Clock, monkey
         os.close(descriptor)
 
 
+def messages_of_a_server_that_waits() -> list[str]:
+    """The kinds of messages of a task whose fork server goes on only when the child is done."""
+    (messages, written), (orders, acks), (woken, wake) = os.pipe(), os.pipe(), os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wake)
+    read = b""
+
+    def until_done(pid: int, group: int) -> None:
+        nonlocal read
+        while b'"Done"' not in read:
+            read += os.read(messages, 65536)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "setpgid", until_done)
+        fork_server._Server(orders, written, acks, os.open(os.devnull, os.O_WRONLY), woken, wake).fork(
+            task_of("machine"), b"tag"
+        )
+    read += os.read(messages, 65536)
+    return [type(decode(line.removeprefix(b"tag "))).__name__ for line in read.split(b"\n") if line]
+
+
+def test_the_number_of_a_child_comes_before_what_it_reports() -> None:
+    assert in_fork(messages_of_a_server_that_waits) == ["Started", "Payload", "Done", "Ended"]
+
+
 def test_the_want_of_processes_is_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     with client.ForkServer() as server, monkeypatch.context() as patched:
         patched.setattr(server, "_next", lambda deadline: NoProcess("no room"))
@@ -397,3 +426,19 @@ def test_reading_what_a_file_declares_leaves_no_compiled_file_beside_it(
         server.run(task_of("module", f"{path}:Block"), replies.append)
     assert [type(reply) for reply in replies] == [Payload]
     assert os.listdir(tmp_path) == ["block.py"]
+
+
+def test_what_a_finalizer_raises_is_a_line_that_is_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Sad:
+        def __del__(self) -> None:
+            raise ValueError("no\x1b")
+
+    monkeypatch.setattr(sys, "unraisablehook", child._tell_ignored)
+    for _ in range(3):
+        Sad()
+        gc.collect()
+    (line,) = capsys.readouterr().err.splitlines()
+    name = re.escape(Sad.__del__.__qualname__)
+    assert re.fullmatch(rf"ignored: {name} raised ValueError: no\x1b \(test_strangers\.py, line \d+\)", line)

@@ -10,7 +10,7 @@ from ctxbench.model import hparams as settings
 from ctxbench.model import read_suite as suite
 from ctxbench.model import suite_file as file
 from ctxbench.model.case import Measure
-from ctxbench.model.conditions import parse_shape
+from ctxbench.model.conditions import CONDITIONS, parse_shape
 from ctxbench.model.grid import Suite
 from ctxbench.model.read_suite import Overrides
 
@@ -47,6 +47,20 @@ def test_the_grid_is_the_product_of_the_lists(tmp_path: Path) -> None:
 def test_batch_channels_and_size_are_axes(tmp_path: Path) -> None:
     cases = load(tmp_path, HEAD + "[axes]\nshape = [1, 8, 4, 6]\nbatch = [1, 2]\nsize = [4, 8]\n").cases()
     assert [case.shape for case in cases[:4]] == [(1, 8, 4, 4), (1, 8, 8, 8), (2, 8, 4, 4), (2, 8, 8, 8)]
+
+
+def test_other_words_for_a_dtype_are_understood(tmp_path: Path) -> None:
+    text = HEAD + (
+        "[axes]\nshape = [1, 8, 4, 4]\ndtype = ['fp32', 'half', 'amp', 'bf16']\n"
+        "[[exclude]]\ndtype = 'fp16'\n[[cases]]\nmodule = 'sa'\ndtype = 'double'\n"
+    )
+    dtypes = [case.dtype for case in load(tmp_path, text).cases() if case.module == "sa"]
+    assert dtypes == ["float32", "autocast-float16", "bfloat16", "float64"]
+    assert [CONDITIONS["dtype"].checked(word) for word in ("fp16", "float16", "amp")] == [
+        "float16", "float16", "autocast-float16",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="'fp8'"):
+        CONDITIONS["dtype"].checked("fp8")
 
 
 def test_exclude_and_extra_cases(tmp_path: Path) -> None:
@@ -145,7 +159,7 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
         (HEAD + "[axes]\nshape = [1, 2, 3, 0]\n", "each of B,C,H,W is at least 1"),
         (HEAD + "[axes]\nshape = 'big'\n", "is not four integers"),
         (HEAD + AXES + "shap = 3\n", "unknown key 'shap'; did you mean 'shape'?"),
-        (HEAD + AXES + "dtype = 'fp32'\n", "'axes.dtype.0' is 'fp32': input should be 'float32'"),
+        (HEAD + AXES + "dtype = 'fp8'\n", "'axes.dtype.0' is 'fp8': input should be 'float32'"),
         (
             HEAD + 'metrics = ["latenc"]\n' + AXES,
             "'latenc': unknown metric 'latenc'; did you mean 'latency'?",
@@ -172,7 +186,7 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
             HEAD + AXES + "[[cases]]\nmodule = 'sa'\nthreads = 1025\n",
             "'cases.0': threads 1025: it must be from 1 to 1,024",
         ),
-        (HEAD + AXES + "[[cases]]\nmodule = 'sa'\ndtype = 'fp32'\n", "'cases.0': dtype 'fp32': Input should be"),
+        (HEAD + AXES + "[[cases]]\nmodule = 'sa'\ndtype = 'fp8'\n", "'cases.0': dtype 'fp8': Input should be"),
         (
             HEAD + AXES + "[[cases]]\nmodule = 'sa'\nnetwork = 'resnet18'\n",
             "'cases.0': network 'resnet18': unknown network 'resnet18'; did you mean 'resnet18_os32'? (known: ",
@@ -343,7 +357,7 @@ def test_an_option_is_not_told_as_a_key_of_a_file() -> None:
     [
         (Overrides(), True),
         (Overrides(modules=["sa", "ham_nmf"]), True),
-        (Overrides(conditions={"device": ["t4"]}), True),
+        (Overrides(conditions={"device": ["cpu"]}), True),
         (Overrides(modules=["sa", "mhsa"]), False),
         (Overrides(modules=["*"]), False),
         (Overrides(conditions={"shape": [(2, 512, 96, 96)]}), False),

@@ -3,7 +3,8 @@
 Where many modules differ in a word only, such as the dtype, they are sorted points: the ratio to the first word.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -13,6 +14,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -23,9 +25,10 @@ from ctxbench.model.suite_file import POINTS, Figure
 from ..curves import AXIS_TITLES, Fit, Floats, Series, drawn_of, fit_of, is_numeric
 from ..panels import DISTURBED, Panel, origin_of
 from ..tables.cells import heading
+from .labels import freeze_layout
 from .layout import CHARACTER, KEY, LINE, PAGE, FigureSize, parts, wrapped
 from .listed import listed_axes
-from .style import DASHES, FAINT, PALE, PAPER, SMALL, Drawing, Look, looks
+from .style import DASHES, FAINT, FAMILIES, INK, MARKERS, PALE, PAPER, SMALL, Drawing, Look, looks
 from .ticks import log_axis
 
 # Axes beside each other, and their inches: the least wide, and how high.
@@ -48,6 +51,8 @@ _SAME = 0.01
 _WORD, _BESIDE = 10, 0.16
 # How much of linear axes is above the largest value.
 _ABOVE = 1.05
+# Points between a line's last point and its name.
+_ASIDE_NAME = 9.0
 # Of a panel, by quantity.
 Lines = dict[str, list[Series]]
 
@@ -74,30 +79,86 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     picture, places = parts(figure.title, sheet, drawn, heights, origins)
     drawing = Drawing(picture, _caption(figure, found, shown))
     first: dict[str, Axes] = {}
+    names: list[list[Annotation]] = []
     for (panel, own), part in zip(shown.items(), places, strict=True):
         cells = list(part.subplots(rows, columns, squeeze=False, gridspec_kw={"hspace": 0.04}).flat)
-        appearance = looks(line.module for line in _all(own))
+        appearance = _looks(own)
+        at_lines = _is_one_module(own) and is_numeric(line.frame["x"] for line in _all(own))
         for each, axes in zip(ys, cells, strict=False):
             lines = own[each.key]
             axes.set_title(_title(panel, own, figure, each))
             if not lines:
                 axes.set_axis_off()
             elif _is_list(own):
-                listed_axes(drawing, axes, lines, panel, each, appearance)
+                listed_axes(drawing, axes, lines, panel, each, looks(line.module for line in lines))
             else:
                 _axes(drawing, axes, lines, figure, appearance)
+                if at_lines:
+                    names.append(_name_lines(axes, lines, appearance))
                 if each.key in first:
                     axes.sharey(first[each.key])
                 first.setdefault(each.key, axes)
         for axes in cells[len(ys) :]:
             axes.set_axis_off()
-        _legend(part, cells[: len(ys)], _beside(own, sheet))
+        if not at_lines:
+            _legend(part, cells[: len(ys)], _beside(own, sheet))
+    if names:
+        freeze_layout(picture)
+        for own_names in names:
+            _move_apart(own_names, picture.dpi)
     return drawing
 
 
 def _fitting(own: Lines) -> Lines:
     """The lines that axes can hold: a list grows with them, curves do not."""
     return own if _is_list(own) else {key: lines[:MOST_SERIES] for key, lines in own.items()}
+
+
+def _is_one_module(own: Lines) -> bool:
+    """Return whether the lines are settings of one module, and few enough for a colour each."""
+    lines, settings = _all(own), {line.settings for line in _all(own)}
+    return len({line.module for line in lines}) == 1 and 1 < len(settings) <= len(FAMILIES)
+
+
+def _looks(own: Lines) -> dict[tuple[str, str], Look]:
+    """The look of each line, by module and settings: of one module's lines a colour each."""
+    keys = list(dict.fromkeys((line.module, line.settings) for line in _all(own)))
+    if _is_one_module(own):
+        colours = [look.colour for look in FAMILIES.values()]
+        apart = [*colours[::2], *colours[1::2]]  # neighbours are alike
+        return {key: Look(apart[n], MARKERS[n]) for n, key in enumerate(keys)}
+    by_module = looks(module for module, _ in keys)
+    return {key: by_module[key[0]] for key in keys}
+
+
+def _name_lines(axes: Axes, lines: Sequence[Series], appearance: Mapping[tuple[str, str], Look]) -> list[Annotation]:
+    """Write at the last point of each line what tells it from the others; lines that end alike share a name."""
+    ends: list[tuple[float, float, str, list[str]]] = []
+    for line in lines:
+        known = line.y.notna()
+        if known.any():
+            x, y = float(line.frame["x"][known].iloc[-1]), float(line.y[known].iloc[-1])
+            own = next((each for each in ends if each[0] == x and np.isclose(each[1], y, _SAME, 0)), None)
+            if own is None:
+                ends.append(own := (x, y, appearance[line.module, line.settings].colour, []))
+            own[3].append(_setting(line, lines))
+    return [
+        axes.annotate(
+            "\n".join(own), (x, y), (_ASIDE_NAME, 0), textcoords="offset points", va="center", fontsize=SMALL,
+            color=colour if len(own) == 1 else INK, annotation_clip=False,
+        )
+        for x, y, colour, own in sorted(ends, key=lambda end: end[1])
+    ]  # fmt: skip
+
+
+def _move_apart(names: Sequence[Annotation], dpi: float) -> None:
+    """Move names, which are given from the lowest on, up until none covers the one below. The layout is final."""
+    top = -math.inf
+    for name in names:
+        box = name.get_window_extent()
+        up = max(0.0, top - box.y0)
+        name.set_position((_ASIDE_NAME, up * 72 / dpi))
+        top = box.y1 + up
 
 
 def _all(own: Lines) -> list[Series]:
@@ -161,12 +222,18 @@ def _labels(own: Lines) -> list[str]:
 
 def _label(line: Series, others: Sequence[Series]) -> str:
     """The module and those settings that another line does not have; how and where rows failed."""
+    return wrapped(f"{line.title} {_setting(line, others)}".strip() + _failures(line.frame), _ENTRY)
+
+
+def _setting(line: Series, others: Sequence[Series]) -> str:
+    """The settings that another line does not have."""
     theirs = [other.settings.split(", ") for other in others]
-    own = [setting for setting in line.settings.split(", ") if any(setting not in each for each in theirs)]
-    return wrapped(f"{line.title} {', '.join(own)}".strip() + _failures(line.frame), _ENTRY)
+    return ", ".join(setting for setting in line.settings.split(", ") if any(setting not in each for each in theirs))
 
 
-def _axes(drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure, appearance: dict[str, Look]) -> None:
+def _axes(
+    drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure, appearance: dict[tuple[str, str], Look]
+) -> None:
     """A line for each series through its points, or the fit that shows them."""
     words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
     numeric = is_numeric(line.frame["x"] for line in lines)
@@ -180,7 +247,9 @@ def _axes(drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure,
         x = np.array([float(v) if numeric else words.index(str(v)) + shift for v in line.frame["x"][known]])
         y = line.y[known].to_numpy()
         fit = fit_of(line, figure) if figure.fit and numeric else None
-        look, fill = appearance[line.module], _FILLS[place % len(_FILLS)]
+        look = appearance[line.module, line.settings]
+        place *= len({each.colour for each in appearance.values()}) < len(appearance)  # colours tell them apart
+        fill = _FILLS[place % len(_FILLS)]
         style: dict[str, Any] = {"marker": look.marker, "color": look.colour, "markerfacecoloralt": PAPER}
         style |= {"markerfacecolor": PAPER} if fill == "none" else {"fillstyle": fill}  # the line below is not seen
         dash = DASHES[place % len(DASHES)] if numeric else ""

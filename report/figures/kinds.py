@@ -56,7 +56,7 @@ OWN = (
 
 @cache
 def known() -> dict[str, Kind]:
-    """The figures that there are, by name, in the order of their places. ValueError for a name that is taken."""
+    """The figures that there are, by name, by `order`. ValueError for a name that is taken."""
     found: dict[str, Kind] = {}
     for kind in sorted([*OWN, *(each for several in loaded("figures") for each in several)], key=lambda k: k.order):
         if kind.name in found:

@@ -57,7 +57,6 @@ PALE = 0.35
 # Points: the title, what is read first, and all else. Journals ask for 7 to 9 in print.
 TITLE, TEXT, SMALL = 9, 8, 7
 _SETTINGS: dict[Any, Any] = {
-    "text.parse_math": False,  # a module's name may hold a dollar sign
     "font.family": "DejaVu Sans",
     "font.size": TEXT,
     "axes.titlesize": TEXT,
@@ -147,9 +146,18 @@ def palette(families: Mapping[str, str]) -> dict[str, Look]:
 
 
 @contextmanager
+def plain(settings: Mapping[Any, Any] | None = None) -> Iterator[None]:
+    """Draw and write figures inside this context: matplotlib's own style but for `settings`, whatever a file says."""
+    # A module's name may hold a dollar sign. No window system is there.
+    own = {**mpl.rcParamsDefault, "text.parse_math": False, "backend": "agg"}
+    with mpl.rc_context({**own, **(settings or {})}):
+        yield
+
+
+@contextmanager
 def styled() -> Iterator[None]:
-    """Draw and write figures inside this context."""
-    with mpl.rc_context(_SETTINGS):
+    """Draw and write the figures of a report inside this context."""
+    with plain(_SETTINGS):
         yield
 
 

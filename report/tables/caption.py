@@ -28,8 +28,8 @@ def caption_lines(
     lines.append(f"here: {setup(run)}.")
     lines += convention_lines(units, values_in(run.rows))
     lines += _bold_line(units)
-    if run.meta.get("state") not in (None, "finished"):
-        lines.append(f"The run is not finished (state: {run.meta['state']}); rows are missing.")
+    if run.unfinished:
+        lines.append(f"The run is not finished (state: {run.unfinished}); rows are missing.")
     failed = sum(row["status"] != "ok" for row in run.rows)
     if failed:
         lines.append(f"{failed} of {len(run.rows)} rows failed; their status and message are shown.")
@@ -55,6 +55,8 @@ def setup(run: RunData, rows: Sequence[RecordRow] = ()) -> str:
     if environment.get("commit"):
         commit, plus, changes = str(environment["commit"]).partition("+")
         parts.append(f"commit {commit[:10]}{plus}{changes}")
+    if counted := run.meta.get("counted"):
+        parts.append(f"counts and predictions of commit {counted['commit'][:10]}")
     return ", ".join(parts)
 
 

@@ -8,7 +8,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities, quantity
-from ctxbench.results.rows import rows_of
+from ctxbench.results.rows import is_filled, rows_of
 from ctxbench.table.table import Cell, Column, Footnotes, Table
 
 from ..published import unit_of, with_published
@@ -57,7 +57,8 @@ def compact_table(run: RunData, choice: Choice) -> Table:
     for each in chosen:
         filled += _columns(records, rows, each, units[each.key], notes)
     about = [(str(key[0]), str(group[0]["family"]), str(group[0]["status"])) for key, group in rows]
-    caption = (f"{setup(run)}.", *convention_lines(units, values_in(records)))
+    known = {each.key: units[each.key] for each in chosen if is_filled(records, each.column)}
+    caption = (f"{setup(run)}.", *convention_lines(known, values_in(records)))
     title = choice.title or str(run.definition.get("title") or run.suite)
     columns = ["module", "shape", *names, *(each.column for each in chosen), "status"]
     return put_together(f"{run.suite}-compact", title, filled, about, caption, notes.texts, frame[columns])

@@ -1,34 +1,39 @@
 """Differences between two runs, a row a number: exact quantities first, then times that can be told apart."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import ratio_of_runs, rough_ratio
+from ctxbench.base.texts import listed
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import read_number
 from ctxbench.model.suite_file import MeasureTable
 from ctxbench.results.environment import differences
 from ctxbench.table.table import Cell, Origin, Table, plain_table
 
-from ..run_data import RunData
+from ..run_data import RunData, heading_of
 from .cells import doubts, heading, quantity_cell, ratio_cell, value_of
 from .runs import DIGITS, Compared, Key, compared, control_lines, key_names, key_of, reason_against
 
 OTHER = "{name}: {old} in run 1, {new} in run 2"
+# Conditions on which no exact quantity depends.
+UNCOUNTED = ("device", "threads")
 UNCERTAIN = "Not told apart: the interval of the ratio contains 1."
 
 
 def difference_table(first: RunData, second: RunData) -> Table:
     """The numbers of shared cases that differ, run 2 over run 1; the caption has what is the same, and what is unknown.
 
-    A time differs if the 95 % interval of its ratio does not contain 1. UsageError if the runs share no case.
+    A time differs if the 95 % interval of its ratio does not contain 1. Of cases that differ in `UNCOUNTED` alone the
+    counts are compared. UsageError if the runs share no case.
     """
     names = key_names((first, second))
     one, two = ({key_of(row, names): row for row in run.rows} for run in (first, second))
-    both = [key for key in one if key in two]
+    counted = _counted_alike(one, two, names)
+    both = [key for key in one if key in two or key in counted]
     if not both:
         raise UsageError(f"{first.name} and {second.name} share no case: there is nothing to compare")
     labels = _labels([*one, *two])
@@ -38,9 +43,12 @@ def difference_table(first: RunData, second: RunData) -> Table:
     for each in sorted(compared(), key=lambda each: not each.quantity.exact):
         unit = each.quantity.unit
         for key in both if each.quantity.better else ():
-            found = _ratio(one[key], two[key], each)
+            if key in counted and not each.quantity.exact:
+                continue
+            pair = one[key], two[counted.get(key, key)]
+            found = _ratio(*pair, each)
             if isinstance(found, Cell):
-                cells = (quantity_cell(run[key], each.quantity, unit, each.column, DIGITS) for run in (one, two))
+                cells = (quantity_cell(row, each.quantity, unit, each.column, DIGITS) for row in pair)
                 rows.append((labels[key], heading(each.title, unit), *cells, found))
             elif found:
                 untold[found][each.title].append(labels[key])
@@ -51,8 +59,18 @@ def difference_table(first: RunData, second: RunData) -> Table:
         f"run 1: {first.folder.path}; run 2: {second.folder.path}; ratios are run 2 over run 1, and of counts the "
         "difference in single parameters, MACs or bytes."
     ]
-    for number, run, other in ((1, one, two), (2, two, one)):
-        if alone := [labels[key] for key in run if key not in other]:
+    for name in dict.fromkeys(name for key in counted for name in _differing(key, counted[key], names)):
+        place = names.index(name)
+        values = [
+            listed(list(dict.fromkeys(key[place] or "unset" for key in keys))) for keys in (counted, counted.values())
+        ]
+        other = OTHER.format(name=heading_of(name).lower(), old=values[0], new=values[1])
+        caption.append(f"Of other conditions, so that counts alone are compared: {other}.")
+    for number, run_data in enumerate((first, second), 1):
+        if state := run_data.unfinished:
+            caption.append(f"Run {number} is not finished (state: {state}); rows are missing.")
+    for number, run, shared in ((1, one, {*two, *counted}), (2, two, {*one, *counted.values()})):
+        if alone := [labels[key] for key in run if key not in shared]:
             caption.append(f"Only in run {number}: {', '.join(alone)}.")
     caption += [f"The same in both: {'; '.join(exact)}."] if exact else []
     for why, titles in untold.items():
@@ -63,6 +81,23 @@ def difference_table(first: RunData, second: RunData) -> Table:
         {"case": "label", "quantity": "label", **numbers}, rows, "What differs" if rows else "Nothing differs"
     )
     return replace(table, caption=(*caption, *_conditions(first, second), *control_lines((first, second))))
+
+
+def _counted_alike(one: Collection[Key], two: Collection[Key], names: Sequence[str]) -> dict[Key, Key]:
+    """The cases of the second run by those of the first that differ from them in `UNCOUNTED` alone, each once."""
+
+    def rest(key: Key) -> Key:
+        return tuple(value for name, value in zip(names, key, strict=True) if name not in UNCOUNTED)
+
+    others: dict[Key, list[Key]] = defaultdict(list)
+    for key in two:
+        if key not in one:
+            others[rest(key)].append(key)
+    return {key: others[rest(key)].pop(0) for key in one if key not in two and others.get(rest(key))}
+
+
+def _differing(key: Key, other: Key, names: Sequence[str]) -> list[str]:
+    return [name for name, mine, theirs in zip(names, key, other, strict=True) if mine != theirs]
 
 
 def _labels(keys: Sequence[Key]) -> dict[Key, str]:

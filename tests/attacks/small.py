@@ -13,7 +13,7 @@ modules = ["linear", "acf"]
 metrics = ["params", "macs", "memory", "latency"]
 [axes]
 shape = [1, 8, 6, 5]
-device = ["cpu", "t4"]
+device = ["cpu", "meta"]
 [measure]
 sample_s = 0.01
 warmup_s = 0

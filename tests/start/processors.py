@@ -24,9 +24,14 @@ def within_reach() -> list[str]:
     return [name for name, (needed, _) in CAPS.items() if not needed or needed in flags.split()]
 
 
+def usual() -> str:
+    """The cap of tests for which nobody has chosen one."""
+    return "avx2" if "avx2" in within_reach() else "none"
+
+
 def cap() -> None:
     """Hold this process, before it imports torch, and all that it starts to the cap that the environment names."""
-    name = os.environ.setdefault(VARIABLE, "avx2" if "avx2" in within_reach() else "none")
+    name = os.environ.setdefault(VARIABLE, usual())
     for setting in SETTINGS:
         os.environ.pop(setting, None)
     os.environ.update(CAPS[name][1])

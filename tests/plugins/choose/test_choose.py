@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from conftest import Done
@@ -13,7 +14,18 @@ from ctxbench.base.notes import Note, joined
 from ctxbench.base.number import Number
 from ctxbench.model.case import Case
 from ctxbench.plugins.choose.choice import Candidate, answer, is_tied, largest_batch, ordered
-from ctxbench.plugins.choose.function import size_in_bytes
+from ctxbench.plugins.choose.command import size_in_bytes
+from ctxbench.table.table import Cell, Column
+
+# A data sheet without a size of memory.
+MINE = """
+[mine]
+title = "Mine"
+peak_tflops = { float32 = 1.0 }
+bandwidth_gb_s = 100
+l2_mib = 1
+processors = 1
+"""
 
 
 def candidate(module: str, memory: int | None, ms: float | None = None, mixes: bool = True) -> Candidate:
@@ -99,9 +111,35 @@ def test_no_module_stands_under_a_heading_of_its_own() -> None:
     parts = [part for part in told if not isinstance(part, str)]
     assert [(part.title, [str(row.cells[0].text) for row in part.rows]) for part in parts] == [
         ("", ["sa"]),
-        ("of what is far away, every position gets the same context, or none", ["se"]),
+        ("every position gets the same context from far away, or none", ["se"]),
         ("without a module, for comparison", ["identity"]),
     ]
+
+
+def test_columns_of_plugins_stand_before_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def columns(keys: list[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:
+        cells = [Cell("+1") if key == "sa" else Cell() for key in keys]
+        return [(Column("gain", "gain", "mIoU", "published"), cells)], "Gains are published."
+
+    monkeypatch.setattr("ctxbench.table.table.loaded", lambda kind: {"beside": [columns]}[kind])
+    changed = candidate("sa", 300, 1.0)
+    changed = replace(changed, case=replace(changed.case, hparams={"heads": 2}))
+    table, *rest = (
+        part
+        for part in answer([candidate("sa", 90, 3.0), candidate("a2", 80, 4.0), changed], 100, ["t4"], "train")
+        if not isinstance(part, str) or "publ" in part
+    )
+    assert not isinstance(table, str)
+    assert [(column.header, column.origin) for column in table.columns][-2:] == [
+        ("gain: mIoU", "published"),
+        ("", "text"),
+    ]
+    assert [[cell.text for cell in row.cells][-2:] for row in table.rows] == [
+        ["+1", ""],
+        ["", ""],
+        ["", "0.00 MiB too much"],
+    ]
+    assert rest == ["Gains are published."]
 
 
 def test_a_reason_stands_once_however_many_notes_have_it() -> None:
@@ -118,6 +156,28 @@ def test_a_reason_stands_once_however_many_notes_have_it() -> None:
 
 
 @pytest.mark.processes
+def test_without_a_memory_the_smallest_device_gives_it(
+    command: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    done = command("choose", "--shape", "8,512,128,128", "--device", "a100-40gb,t4", "--modules", "sa,linear")
+    assert done.returncode == 0, done.stderr
+    assert "predicted peak of at most 16,384.00 MiB (the memory of t4) on CUDA" in done.stdout
+    (over,) = [line for line in done.stdout.splitlines() if line.startswith("sa ")]
+    assert over.endswith("25,605.01 MiB too much")
+    assert "ECC, the driver and CUDA's context take a part" in done.stdout
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE, encoding="utf-8")
+    done = command("choose", "--shape", "1,64,8,8", "--device", path, "--modules", "sa")
+    assert done.returncode == 2
+    assert "has no memory_gib. Say how much there is: --memory 16GiB" in done.stderr
+    path.write_text(f'{MINE}backend = "cpu"\n', encoding="utf-8")
+    done = command("choose", "--shape", "1,64,8,8", "--device", path, "--modules", "sa", "--memory", "1GiB")
+    assert done.returncode == 0, done.stderr
+    assert "Peaks are those of CUDA; ctxbench memory MODULE --for cpu predicts that of a CPU." in done.stdout
+
+
+@pytest.mark.processes
 def test_each_dtype_has_a_table_of_its_own(command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     options = ("--shape", "1,64,32,32", "--device", "t4", "--modules", "sa", "--dtype", "float32,bfloat16")
@@ -131,8 +191,9 @@ def test_each_dtype_has_a_table_of_its_own(command: Callable[..., Done], monkeyp
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--memory", "2GiB", "--shape", "1,64,8,8", "--device", "cpu"), "device cpu: times are predicted"),
+        (("--memory", "2GiB", "--shape", "1,64,8,8", "--device", "cpu"), "device cpu: choose measures nothing"),
         (("--memory", "2GiB", "--shape", "1,64,8,8", "--device", "t5"), "unknown device 't5'; did you mean 't4'"),
+        (("--shape", "1,64,8,8", "--device", "t5"), "unknown device 't5'; did you mean 't4'"),
         (("--memory", "2GB", "--shape", "1,64,8", "--device", "t4"), "has 3 numbers"),
         (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--mode", "test"), "unknown mode 'test'"),
         (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--modules", "sab"), "unknown module 'sab'"),
@@ -141,3 +202,17 @@ def test_each_dtype_has_a_table_of_its_own(command: Callable[..., Done], monkeyp
 def test_wrong_input_ends_with_2(command: Callable[..., Done], options: tuple[str, ...], sentence: str) -> None:
     done = command("choose", *options)
     assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
+
+
+def test_times_without_tf32_say_how_far_pytorchs_default_is_off() -> None:
+    case = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4))
+    times = {"a100-40gb": Number(1.0, 0.9, 1.1, origin="predicted"), "t4": Number(1.0, 0.9, 1.1, origin="predicted")}
+    found = [
+        Candidate(case, 1, times, "", True, defaults={"a100-40gb": 0.5}),
+        Candidate(replace(case, module="gc"), 1, times, "", True),
+    ]
+    told = [part for part in answer(found, 2**20, ["a100-40gb", "t4"], "infer") if isinstance(part, str)]
+    assert [text for text in told if "TF32" in text] == [
+        "On a100-40gb, float32 is without TF32. PyTorch's default has TF32 in convolutions: such times are 0.50 to "
+        "1.00 times these (--dtype tf32-convolutions)."
+    ]

@@ -299,7 +299,8 @@ def test_an_address_where_no_ray_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r'--ray needs ray: pip install "ctxbench\[ray\]"'), connect("local"):
+    sentence = r'--ray needs ray: in the clone, pip install -c constraints.txt "\.\[ray\]"'
+    with pytest.raises(UsageError, match=sentence), connect("local"):
         pass
 
 

@@ -1,5 +1,7 @@
 """Comparison: order, ratios, front and sentences on plain numbers; whole runs of tiny cases."""
 
+import functools
+import importlib
 import json
 import math
 import re
@@ -12,10 +14,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
+import ctxbench
 from ctxbench import cli
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number, order, ratio, rough_ratio
-from ctxbench.model.read_suite import load
+from ctxbench.model.read_suite import Overrides, load
 from ctxbench.plugin import plugins
 from ctxbench.plugins.compare import comparison
 from ctxbench.plugins.compare.ranking import Standing, dominates, front, ranked, sentence, sentences, shared_axes
@@ -51,9 +54,7 @@ def test_ability_is_on_the_front_where_it_is_known_and_its_intervals_decide() ->
     axes = shared_axes(rows)
     assert axes == ["macs", "recall_segment"]
     assert [row.label for row in front(rows, axes)] == ["better", "alike"]
-    assert sentences(rows)[0] == (
-        "Not compared, since not every row has it: parameters, training memory and inference latency."
-    )
+    assert sentences(rows)[0] == "On the Pareto front: better and alike."
 
 
 MINE = standing("mine", 100, 1000, 500, 9.9, 10.1, candidate=True)
@@ -190,16 +191,21 @@ def test_a_row_without_a_verdict_dominates_nothing_and_is_dominated_by_nothing()
     busy = timed("busy", 1, 5, 5, 5, busy=0.5)
     rows = [FAST, busy, timed("worse", 2000, 20, 20, 20), timed("slow", 3000, 24, 24, 24, busy=2)]
     assert [row.label for row in front(rows, ["macs", "latency_infer"])] == ["fast", "busy", "slow"]
-    assert sentences(rows)[1] == "On the Pareto front of MACs: busy."
+    assert sentences(rows)[0] == "On the Pareto front of MACs: busy."
 
 
 def test_a_disturbed_candidate_is_told_once_and_what_is_far_off_all_the_same() -> None:
     mine = replace(timed("mine", 1000, 1.9, 2.0, 2.1, busy=0.94), is_candidate=True)
-    others = [timed("near", 2000, 2.2, 2.3, 2.4), timed("far", 2000, 690, 700, 710, busy=0.94)]
+    others = [
+        timed("near", 2000, 2.2, 2.3, 2.4),
+        timed("equal", 1000, 2, 2, 2),
+        timed("far", 2000, 690, 700, 710, busy=0.94),
+    ]
     found = sentences([mine, *others])
-    assert found[2:] == [
+    assert found[1:] == [
         "mine: inference latency is told apart only where it is far off: other work kept 94% of the cores busy.",
-        "mine dominates near: 2.00x fewer MACs.",
+        "mine: 2.00x fewer MACs than near.",
+        "mine and equal: the same MACs.",
         "mine dominates far on both: 2.00x fewer MACs and far less inference latency.",
     ]
 
@@ -296,8 +302,13 @@ class Local(nn.Module):
     def __init__(self, channels: int, kernel: int = 3):
         super().__init__()
         self.conv = nn.Conv2d(channels, channels, kernel, padding=kernel // 2)
+        self.spare = nn.Parameter(torch.zeros(channels))
     def forward(self, x):
         return self.conv(x)
+
+class Wrong(Local):
+    def forward(self, x):
+        return super().forward(x) + x.mean(0)
 """
 
 
@@ -319,7 +330,7 @@ def test_compare_measures_a_candidate_with_undecided_checks_and_names_them(
     found = invoke("compare", f"{file}:Mine", "--suite", suite, "--modules", "sa", "--out", tmp_path / "run")
     assert found.exit_code == 0, found.output
     assert re.search(r"^undecided 1x1 +still running after 60 s of processor time$", found.output, re.MULTILINE)
-    assert f"it is not decided whether {file}:Mine meets the contract: 1 undecided" in found.output.replace("\n", "")
+    assert "it is not decided whether Mine meets the contract: 1 undecided" in found.output
     assert list(RunFolder.open(tmp_path / "run").frame()["module"]) == ["Mine", "sa"]
 
 
@@ -337,14 +348,16 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     first = invoke("compare", f"{file}:Mine", f"{file}:Local", *options, "--anyway", "--out", tmp_path / "one")
     assert first.exit_code == 0, first.output
     assert re.search(r"Mine meets the contract: \d+ passed, 1 note", first.output)
-    begun = re.findall(r"^ *\d+ s  verifying .*:(\w+): (.*)", first.stderr, re.MULTILINE)
-    assert {name for name, _ in begun} == {"Mine", "Local"}
-    assert [check for name, check in begun if name == "Mine"][:2] == ["load", "constructs"]
+    assert re.findall(r"^ *\d+ s  verifying (.*)", first.stderr, re.MULTILINE) == ["Mine", "Local"]
+    assert re.search(r"^FAILED +gradients +no gradient reaches spare$", first.output, re.MULTILINE)
     assert "Local does not meet the contract" in first.output
+    assert re.search(r"^\d +> Local \[local: 3 x 3; fails: gradients\] ", first.output, re.MULTILINE)
+    assert "Local [" not in first.output.partition("On the Pareto front")[2]
     assert re.search(r"On the Pareto front.*: .*Mine \(width=3\)", first.output)
     assert re.search(r"^Mine \(width=3\).* sa\b", first.output, re.MULTILINE)
     one = RunFolder.open(tmp_path / "one")
     frame = one.frame()
+    assert {"local: 3 x 3", "fails: gradients"} <= set(map(str, frame["notes"].iloc[1]))
     assert list(frame["module"]) == ["Mine", "Local", "sa", "linear"]
     assert list(frame["changed"]) == ["width", "", "", "reduction"]
     assert json.loads(frame["hparams"].iloc[0])["width"] == 3
@@ -396,15 +409,62 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
 @pytest.mark.usefixtures("shared_server")
 def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_path: Path) -> None:
     options = ("--modules", "sa", "--shape", "1,8,4,4", "--processes", "1", "--out", tmp_path / "run")
-    refused = invoke("compare", f"{file}:Local", f"{file}:Local", *options)
+    refused = invoke("compare", f"{file}:Wrong", f"{file}:Wrong", *options)
     assert refused.exit_code == 1
-    assert "local: a change at the centre reaches 9 of 1023 positions (1%), a 3x3 window" in refused.output
+    assert re.search(r"item 0 of the batch changes by .* of its maximum when only item 1 changes", refused.output)
     assert not (tmp_path / "run").exists()
-    candidates, own = (f"{file}:Local", f"{file}:Mine"), ("--set", "Local.kernel=3")
+    candidates, own = (f"{file}:Wrong", f"{file}:Mine"), ("--set", "Wrong.kernel=3")
     both = invoke("compare", *candidates, *own, *options)
     assert both.exit_code == 1
-    assert f"left out: {file}:Local; fix it" in both.output
+    assert f"left out: {file}:Wrong; fix it" in both.output
     assert "Mine" in RunFolder.open(tmp_path / "run").frame()["module"].to_list()
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_an_instance_is_compared_at_its_own_width(
+    file: Path, tmp_path: Path, suite_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    found = importlib.import_module(file.rename(tmp_path / "blocks_of_a_session.py").stem).Mine
+    suite = str(suite_file(["sa"], metrics=("params",)))
+    checked: list[str] = []
+    options: dict[str, Any] = {"suite": suite, "modules": "sa", "rank_by": "params"}
+    run = ctxbench.compare(
+        [found(16, width=3), functools.partial(found, width=4)],
+        out=tmp_path / "run",
+        on_part=lambda part: checked.append(str(part)),
+        **options,
+    )
+    assert run.value.frame[["module", "channels", "params"]].to_numpy().tolist()[:2] == [
+        ["Mine", 16, 16 * 3 + 3 + 3 * 16 + 16],
+        ["Mine(width=4)", 16, 16 * 4 + 4 + 4 * 16 + 16],
+    ]
+    assert [text.partition(" meets")[0] for text in checked[:2]] == ["Mine", "Mine(width=4)"]
+    with pytest.raises(UsageError, match=r"^Mine is made for 16 channels and not for 32: take inputs"):
+        ctxbench.compare(found(16, width=3), shape=(1, 32, 4, 4), out=tmp_path / "other", **options)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_the_settings_of_a_config_are_rows(tmp_path: Path, suite_file: Callable[..., Path]) -> None:
+    file = tmp_path / "with_config.py"
+    file.write_text(
+        "from dataclasses import dataclass\nfrom torch import nn\n\n"
+        "@dataclass(frozen=True)\nclass Config:\n    width: int = 2\n\n"
+        "class Mine(nn.Sequential):\n    def __init__(self, channels: int, cfg: Config = Config()) -> None:\n"
+        "        super().__init__(nn.Conv2d(channels, cfg.width, 1), nn.Conv2d(cfg.width, channels, 1))\n",
+        encoding="utf-8",
+    )
+    suite = suite_file(["sa"], metrics=("params",))
+    options = ("--suite", suite, "--modules", "sa", "--set", "cfg.width=2,5", "--rank-by", "params")
+    done = invoke("compare", f"{file}:Mine", *options, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert re.search(r"^\d +> Mine \[local: 1 x 1\] +5 ", done.output, re.MULTILINE)
+    assert done.stderr.count("verifying") == 1
+    frame = RunFolder.open(tmp_path / "run").frame()
+    assert [json.loads(text) for text in frame["hparams"][:2]] == [{"cfg.width": 2}, {"cfg.width": 5}]
+    assert frame["params"].tolist()[:2] == [8 * 2 + 2 + 2 * 8 + 8, 8 * 5 + 5 + 5 * 8 + 8]
 
 
 @pytest.mark.processes
@@ -416,7 +476,7 @@ def test_a_module_without_weights_has_inference_alone(tmp_path: Path) -> None:
         "        super().__init__()\n\n    def forward(self, x):\n        return torch.fft.fft2(x).real\n"
     )
     options = ("--anyway", "--processes", "1", "--sample-time", "0.01", "--shape", "1,8,4,4", "--out", tmp_path / "run")
-    done = invoke("compare", f"{file}:Spectrum", "--modules", "gc", *map(str, options))
+    done = invoke("compare", f"{file}:Spectrum", "--modules", "external", *map(str, options))
     row = RunFolder.open(tmp_path / "run").frame().set_index("module").loc["Spectrum"]
     assert row["status"] == "ok", row["message"]
     assert row["latency_infer_ms"] > 0
@@ -465,3 +525,15 @@ def test_the_suite_measures_the_whole_registry_with_every_metric() -> None:
     assert suite.file.modules == ["*"]
     assert list(suite.file.metrics) == ["params", "macs", "memory", "latency"]
     assert {case.shape for case in suite.cases()} == {(1, 256, 64, 64)}
+
+
+def test_an_ablation_has_a_figure_over_the_hyper_parameter_with_the_most_values(file: Path) -> None:
+    overrides = Overrides(metrics=["params", "latency"])
+    settings: dict[str, dict[str, Any]] = {"Local": {"kernel": [3, 5, 7]}, "Mine": {"width": 3}}
+    request = comparison.Request([f"{file}:Local", f"{file}:Mine"], ["sa"], settings)
+    loaded, keys = comparison._suite(request, "compare", overrides)
+    (figure,) = loaded.file.figures
+    assert (figure.name, figure.title, figure.x) == ("settings", "Costs of Local by kernel", "kernel")
+    assert (figure.y, keys) == (["params", "latency_infer"], ["Local", "Mine"])
+    plain = replace(request, settings={"Local": {"kernel": 5}})
+    assert comparison._suite(plain, "compare", overrides)[0].file.figures == []

@@ -1,23 +1,28 @@
 """Costs of modules at each commit of a repository, the commits where a cost changed, and times from runs."""
 
 import os
-import sys
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forked
 from report_data import ENVIRONMENT, add, new_run, record, timed
-from test_gate_check import Forked, source
+from test_gate_check import source
 from test_gate_trees import OWN_GIT, commit, git
 
 from ctxbench.base.errors import UsageError
 from ctxbench.engine import cache
+from ctxbench.engine.cache import Cache
+from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.read_suite import Overrides, load
+from ctxbench.plugins.check.trees import Commit, Tree
 from ctxbench.plugins.history import costs as made
 from ctxbench.plugins.history.costs import History, history
 from ctxbench.plugins.history.table import history_tables, plot, sentences
-from ctxbench.worker import tasks
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +60,6 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """The history of the module, with what is kept in a folder of the test's own."""
-    tasks.preload(static=True)
-    monkeypatch.setattr(tasks, "_before_the_fork", {*sys.modules})
     monkeypatch.setattr(made, "ForkServer", Forked)
     monkeypatch.setattr(cache, "user_cache_path", lambda name: tmp_path / "cache")
     monkeypatch.delenv("CTXBENCH_NO_CACHE")
@@ -72,7 +75,7 @@ def test_each_commit_is_counted_in_its_own_tree(names: list[str], ask: Ask, tmp_
     assert [(step.index, step.series.quantity, step.ratio.value) for step in found.steps()] == [(3, "params", 1.5)]
     wider, *rest = sentences(found)
     assert wider.startswith(f"{names[3][:10]} (")
-    assert wider.endswith(", wider): Mine, times before: Params 1.50")
+    assert wider.endswith(", wider): Mine, over the commit before: Params +50 %")
     assert [line.partition(":")[0] for line in rest] == [names[0][:10], names[4][:10]]
     assert "no_such_package" in rest[1]
     (table,) = history_tables(found)
@@ -90,6 +93,7 @@ def test_a_commit_is_counted_once(names: list[str], ask: Ask, monkeypatch: pytes
         ask("HEAD")
 
 
+@pytest.mark.plugin("predict")
 def test_another_data_sheet_has_the_times_predicted_anew(names: list[str], ask: Ask, tmp_path: Path) -> None:
     sheet = tmp_path / "mine.toml"
     text = (ROOT / "ctxbench/plugins/predict/sheets.toml").read_text(encoding="utf-8").split("[p100-pcie]")[0]
@@ -104,6 +108,12 @@ def test_another_data_sheet_has_the_times_predicted_anew(names: list[str], ask: 
     assert found[0] == found[1] < found[2]
 
 
+def test_remarks_on_the_last_numbers_are_told(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {name: made.Costs({"Mine": {"params": [2]}}, [f"a remark on {name}"]) for name in names[:-1]}
+    monkeypatch.setattr(made, "_costs", lambda here, commit, suite: (costs.get(commit.name, made.Costs()), []))
+    assert history(SUITE).notes == (f"a remark on {names[-2]}",)
+
+
 def test_a_commit_that_imports_a_file_outside_of_it_is_counted_each_time(
     names: list[str], ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +125,67 @@ def test_a_commit_that_imports_a_file_outside_of_it_is_counted_each_time(
         outside.write_text(f"K = {width}\n" + "#" * width, encoding="utf-8")
         (params,) = [each for each in ask("HEAD", 1).series if each.quantity == "params"]
         assert params.points[0].number.value == width
+
+
+SUITE = load("ci", Overrides(modules=["module.py:Mine"], conditions={"shape": [(1, 16, 8, 8)]}))
+
+
+def keys_of_each_input(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, bytes]]:
+    """An input of what is counted, which is changed once, and the key and the folder that it then has."""
+    known: list[bytes] = []
+    monkeypatch.setattr(made, "_counted", lambda tree, suite: (made.Costs(), [], True))
+    monkeypatch.setattr(made, "baseline_tree", lambda here, name: nullcontext(here))
+    monkeypatch.setattr(Cache, "read", lambda self, key: known.append(f"{self._path(key)}".encode()))
+    monkeypatch.setattr(Cache, "write", lambda self, key, content: None)
+    usual = SUITE.file.model_copy(update={"axes": SUITE.file.axes.model_copy(update={"device": ["s.toml"]})})
+
+    def key(commit_name: str = "a", file: Any = usual) -> bytes:
+        made._costs(Tree(root, "here"), Commit(commit_name, "day", "subject"), replace(SUITE, file=file))
+        return known[-1]
+
+    yield "nothing", key()
+    yield "commit", key("b")
+    changes: dict[str, Any] = {
+        "modules": ["module.py:Other"],
+        "metrics": ["params"],
+        "hparams": {"Mine": {"width": 2}},
+        "cases": [{"module": "sa"}],
+        "measure": usual.measure.model_copy(update={"memory_device": "t4"}),
+    }
+    for name, value in changes.items():
+        yield name, key(file=usual.model_copy(update={name: value}))
+    axes: dict[str, Any] = {
+        "shape": [(1, 16, 8, 9)],
+        "dtype": ["float64"],
+        "device": ["t4"],
+        "memory_format": ["channels_last"],
+        "execution": ["compile"],
+        "threads": [2],
+        "network": ["resnet50"],
+    }
+    for name, value in axes.items():
+        yield name, key(file=usual.model_copy(update={"axes": usual.axes.model_copy(update={name: value})}))
+    sheet = Path("s.toml").read_text(encoding="utf-8")
+    for name in ("bandwidth_gb_s", "power_w", "l2_mib"):
+        Path("s.toml").write_text(sheet.replace(f"{name} = ", f"{name} = 1"), encoding="utf-8")
+        yield f"the sheet's {name}", key()
+    Path("s.toml").write_text(sheet, encoding="utf-8")
+    others = {"code_digest": "0", "installed_key": b"0", "_installed": ["0", ""], "python_version": "0"}
+    for name, other in others.items():
+        place = {"installed_key": made, "python_version": platform}.get(name, cache)
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, lambda *arguments, other=other: other)
+            yield name, key()
+
+
+def test_each_input_of_a_count_changes_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "ctxbench/plugins/predict/sheets.toml").read_text(encoding="utf-8").split("[p100-pcie]")[0]
+    Path("s.toml").write_text(text, encoding="utf-8")
+    found = dict(keys_of_each_input(tmp_path, monkeypatch))
+    assert {*CONDITIONS} <= {*found}
+    twice = {name for name, key in found.items() if [*found.values()].count(key) > 1}
+    assert (twice, len(found)) == (set(), 21)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +249,28 @@ def test_times_of_runs_stand_at_their_commits(names: list[str], ask: Ask, tmp_pa
     assert found.notes[-1] == f"{runs[4]} has no time of these modules at one of these commits, without changes"
 
 
+def test_a_folder_that_is_no_run_is_refused_before_a_commit_is_counted(
+    names: list[str], ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(made, "_costs", lambda *asked: pytest.fail("counted"))
+    with pytest.raises(UsageError, match="nothing is no run folder"):
+        ask(runs=[run_at(tmp_path / "a", names[1], 1.0), tmp_path / "nothing"])
+
+
 def test_the_command(names: list[str], command: Callable[..., Any], tmp_path: Path) -> None:
     wrong = command("history", "module.py:Mine", "--plot", tmp_path / "h.pdf")
     assert (wrong.returncode, "ends in .png or .svg" in wrong.stderr) == (2, True)
     assert command("history", "module.py:Mine", "nothing").returncode == 2
+
+
+def test_a_data_sheet_is_found_from_the_working_folder(names: list[str], ask: Ask) -> None:
+    text = (ROOT / "ctxbench/plugins/predict/sheets.toml").read_text(encoding="utf-8").split("[p100-pcie]")[0]
+    Path("mine.toml").write_text(text, encoding="utf-8")
+    overrides = Overrides(
+        modules=["module.py:Mine"], conditions={"shape": [(1, 16, 8, 8)], "device": ["mine.toml", "../mine.toml"]}
+    )
+    Path("../mine.toml").write_text(text, encoding="utf-8")
+    found = history(load("ci", overrides), "HEAD", 1)
+    assert len([each for each in found.series if each.quantity == "latency_infer"]) == 2
+    (note,) = found.notes
+    assert note.startswith("Launch-bound: ")

@@ -23,16 +23,7 @@ from ctxbench.results.run_folder import RunFolder
 
 RUNTIMES = [way for way in executions().values() if isinstance(way, Exported)]
 HAVE = [
-    pytest.param(
-        way,
-        id=way.name,
-        marks=pytest.mark.skipif(
-            way.lacking() != "",
-            reason=f"{way.name} is not installed: make extras",
-        ),
-    )
-    for way in RUNTIMES
-    if way.device_type == "cpu"
+    pytest.param(way, id=way.name, marks=pytest.mark.extra(way.extra)) for way in RUNTIMES if way.device_type == "cpu"
 ]
 LINEAR_TIME = (
     *("sra", "lite_mla", "mdta", "xca", "msca", "lka", "focal", "cbam", "coord"),
@@ -108,7 +99,10 @@ def test_a_runtime_that_is_not_installed_is_named_with_the_command(
     way: Exported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None)
-    with pytest.raises(Unsupported, match=rf'{way.name} needs onnx .*: pip install "ctxbench\[{way.extra}\]"$'):
+    with pytest.raises(
+        Unsupported,
+        match=rf'{way.name} needs onnx .*: in the clone, pip install -c constraints.txt "\.\[{way.extra}\]"$',
+    ):
         way.check(way.device_type, "float32", "contiguous")
 
 
@@ -149,11 +143,10 @@ def test_blocks_of_linear_time_are_exported(way: Exported, key: str) -> None:
         assert relative_error(way.build(model, x).forward(x), model(x)) < 1e-5
 
 
+@pytest.mark.extra("onnx")
 @pytest.mark.slow
 def test_an_export_for_any_size_takes_another(tmp_path: Path) -> None:
     way = executions()["onnxruntime-dynamic"]
-    if way.lacking():
-        pytest.skip("onnxruntime is not installed: make extras")
     model = registry.get("apnb").build(8).eval()
     built = way.build(model, torch.randn(1, 8, 9, 8))
     other = torch.randn(1, 8, 7, 12)
@@ -299,8 +292,8 @@ def test_an_onnx_runtime_without_tensorrt_is_a_sentence(monkeypatch: pytest.Monk
         executions()["tensorrt"].check("cpu", "float32", "contiguous")
 
 
+@pytest.mark.extra("onnx")
 @pytest.mark.slow
 def test_an_export_for_any_size_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript", reason='pip install "ctxbench[onnx]"')
     with pytest.raises(Unsupported, match="a scan has as many steps as the logarithm of its length"):
         export(registry.get("bi_wkv").build(8), torch.rand(1, 8, 4, 5), tmp_path / "module.onnx", dynamic=True)

@@ -1,0 +1,35 @@
+"""Imported once by the process that `forked.Forked` forks, with all that a task needs; a fork performs one task."""
+
+import faulthandler
+import gc
+import os
+import sys
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import machines
+
+from ctxbench.worker import tasks
+from ctxbench.worker.protocol import Reply, Task
+from ctxbench.worker.tree import enter_tree
+
+tasks.preload(static=True)
+
+
+def perform(tree: Path, task: Task, environment: Mapping[str, str], send: Connection) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    machines.take_place()
+    tasks.prepare(task)
+    sys.dont_write_bytecode = True
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    faulthandler.disable()  # pytest's would print the stack of a block that is to crash
+    enter_tree(tree)
+
+    def emit(message: Reply) -> bytes:
+        send.send(message)
+        return b""
+
+    gc.freeze()  # as the fork server does: a child's collections pass over what was imported
+    tasks.perform(task, emit)

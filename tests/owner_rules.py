@@ -1,0 +1,85 @@
+"""Checks that few files open, run and print: all that is read, imported, written and shown passes through them.
+
+`python tests/owner_rules.py`. A new owner needs a line in OWNERS, with the reason.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SHIPPED = ("ctxbench", "report", "modules", "networks", "suites")
+READ = ("open", "read_text", "read_bytes", "write_text", "write_bytes")
+RUN = (
+    "import_module",
+    "__import__",
+    "spec_from_file_location",
+    "exec_module",
+    "exec",
+    "eval",
+    "run_path",
+    "run_module",
+)
+LEAVE = ("mkdtemp", "NamedTemporaryFile", "TemporaryDirectory")
+SHOW = ("print",)
+# Names that methods of other things have, too.
+METHODS = ("print", "eval", "exec")
+ADVICE = "Read and write with ctxbench.base.disk, print with terminal.say; owners: tests/owner_rules.py"
+# What a file may call that no other may.
+OWNERS: dict[str, tuple[tuple[str, ...], str]] = {
+    "ctxbench/base/disk.py": (READ, "the one reader and writer"),
+    "ctxbench/base/temporary.py": (LEAVE, "the one maker of temporary folders, which removes what is left"),
+    "ctxbench/base/terminal.py": (SHOW, "the one that prints"),
+    "ctxbench/__init__.py": (RUN, "names of ctxbench itself"),
+    "ctxbench/__main__.py": (SHOW, "an installation that lacks a package can import nothing else"),
+    "ctxbench/cli/__init__.py": (SHOW, "the version"),
+    "ctxbench/cli/commands/env.py": (SHOW, "JSON, which escapes"),
+    "ctxbench/cli/printing.py": (SHOW, "what a safe console has drawn"),
+    "ctxbench/engine/cache.py": (("read_text",), "the record of an installed package"),
+    "ctxbench/plugin.py": (RUN, "files of plugins, which are installed"),
+    "ctxbench/model/metrics.py": (RUN, "metrics of the core"),
+    "ctxbench/executions/__init__.py": (RUN, "executions of the core"),
+    "ctxbench/results/claims.py": (RUN, "claims of ctxbench's own suites"),
+    "ctxbench/registry/load.py": (RUN, "the module that a person measures, in a child"),
+    "ctxbench/worker/child.py": ((*RUN, *SHOW), "torch, before anything of a person's; the child's own output"),
+    "ctxbench/worker/tree.py": (RUN, "ctxbench's modules of another source tree, in a child"),
+    "ctxbench/meta/without_compiler.py": (RUN, "parts of torch"),
+}
+
+
+def foreign_calls(source: str, file: str) -> Iterator[str]:
+    """A line for each call that `file` may not make."""
+    own, _ = OWNERS.get(file, ((), ""))
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func
+        if isinstance(called, ast.Name):
+            name, is_other = called.id, False
+        elif isinstance(called, ast.Attribute):
+            name, of = called.attr, getattr(called.value, "id", "")
+            # Of `disk`; a method of a class, of `os` or of `self`; the mode of a module.
+            is_other = (
+                of == "disk" or (name == "open" and (of in ("os", "self") or of[:1].isupper())) or name in METHODS
+            )
+        else:
+            continue
+        if name in (*READ, *RUN, *LEAVE, *SHOW) and name not in own and not is_other:
+            yield f"{file}:{node.lineno} calls {name}"
+
+
+def main() -> int:
+    """Print each call that may not be; 1 if there is one."""
+    files = [file for each in SHIPPED for file in sorted((ROOT / each).rglob("*.py"))]
+    found = [
+        line for file in files for line in foreign_calls(file.read_text("utf-8"), file.relative_to(ROOT).as_posix())
+    ]
+    found += [f"{file} is an owner that is not there" for file in OWNERS if not (ROOT / file).is_file()]
+    if found:
+        print(*found, ADVICE, sep="\n")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
