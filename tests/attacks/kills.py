@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,7 +28,7 @@ warmup_s = 0.05
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TARGETS = ("command", "fork server", "child")
 # A run without kills takes about as long as two imports of torch a round.
-LONGEST_S, LONGEST_SHORT_S = 20.0, 6.0
+LONGEST_S, LONGEST_SHORT_S = 12.0, 6.0
 KILLS, KILLS_SHORT = 200, 1
 # Modules, and processes of each, besides the one that counts.
 CASES: tuple[list[str], int] = (["linear", "sa", "acf"], 2)
@@ -58,6 +59,7 @@ def attack(folder: Path, short: bool, seed: int) -> Tally:
         if (RunFolder.open(out).frame()["status"] != "ok").any():
             run(["resume", str(out), "--retry-failed"], tally, what, folder)
         tally.wrong += [f"{what}: {sentence}" for sentence in faults(out, modules, times)]
+        print(f"{tally.tried} of {wanted}", file=sys.stderr, flush=True)
     return tally
 
 
