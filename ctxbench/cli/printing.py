@@ -15,7 +15,7 @@ from ctxbench.cli.options import EXIT_FAILED_CASES
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ctxbench.engine.progress import Quiet, QuietGate
+    from ctxbench.engine.progress import Quiet
     from ctxbench.results.run_folder import RunFolder
     from ctxbench.table.table import Table
 
@@ -24,12 +24,6 @@ def reporter() -> "Quiet":
     from ctxbench.engine.progress import Live, Plain
 
     return Live() if sys.stderr.isatty() else Plain()
-
-
-def gate_progress() -> "QuietGate":
-    from ctxbench.engine.progress import LiveGate, PlainGate
-
-    return LiveGate() if sys.stderr.isatty() else PlainGate()
 
 
 def render(shown: "Table | Text | str") -> None:

@@ -17,7 +17,8 @@ from ctxbench.base.statistics import FEWEST_PROCESSES
 from ctxbench.devices import has_clock
 from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
-from ctxbench.engine.one_process import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case, measure_static
+from ctxbench.engine.one_process import Executor, Outcome, Plan, matmul_rate, measure_case, measure_static
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import Case
 from ctxbench.model.metrics import static_metrics
 from ctxbench.model.record import Record
@@ -34,7 +35,7 @@ Yardstick = tuple[str, str, int | None, bool, str]
 
 
 def execute(
-    cases: Sequence[Case], plan: Plan, executor: Executor, launch: Launch, folder: RunFolder, reporter: Reporter
+    cases: Sequence[Case], plan: Plan, executor: Executor, launch: Launch, folder: RunFolder, reporter: Quiet
 ) -> list[Record]:
     """Measure what the folder lacks of the cases; their records, in order.
 
@@ -64,7 +65,7 @@ class Rounds:
         self,
         cases: Sequence[Case],
         plan: Plan,
-        reporter: Reporter,
+        reporter: Quiet,
         keep: Callable[[int, Outcome], None],
         finished: Mapping[str, Mapping[int, Record]],
         reused: Collection[str] = (),

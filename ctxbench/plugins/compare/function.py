@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench import api, registry
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.progress import Quiet, QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import machine
 from ctxbench.model.conditions import Counts, Names, Shapes
 from ctxbench.model.hparams import of_configs
@@ -47,7 +47,7 @@ def compare(
     reuse: str | Path | None = None,
     anyway: bool = False,
     out: str | Path | None = None,
-    progress: QuietGate | None = None,
+    progress: Quiet | None = None,
     reporter: Quiet | None = None,
     on_part: "Callable[[Text | str], object]" = lambda part: None,
 ) -> Result[api.Run]:
@@ -108,7 +108,7 @@ def compare(
         overrides = comparison.at_own_width(request, suite, overrides)
         channels, size = comparison.input_of(suite, overrides)
         counts = comparison.counts_alone(suite, overrides)
-        with progress or QuietGate() as shown:
+        with progress or Quiet() as shown:
             checked = {
                 each: list(comparison.check_contract(request, each, server, channels, size, counts, shown.stage))
                 for each in dict.fromkeys(names)

@@ -26,7 +26,7 @@ from ctxbench.cli import main
 from ctxbench.engine import rounds
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Plan, blank_record
-from ctxbench.engine.progress import Quiet, QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import Overrides, load
@@ -280,7 +280,7 @@ def test_a_baseline_that_other_work_disturbed_decides_nothing(
 
 
 def test_rounds_are_shown_as_those_of_a_gate() -> None:
-    class Shown(QuietGate):
+    class Shown(Quiet):
         def __init__(self) -> None:
             self.said: list[Any] = []
 
