@@ -13,7 +13,7 @@ from ctxbench.plugins.twins.beside import gains_of
 from ctxbench.plugins.twins.gains import Refused, Twins, twins
 from ctxbench.plugins.twins.ranks import agreement, rank_correlation
 from ctxbench.plugins.twins.records import NAMES, PLAIN, Records, records
-from ctxbench.table.table import beside
+from ctxbench.report.beside import beside
 
 HEAD = {
     "title": "Zoo", "authors": "A", "venue": "Web", "year": 2020, "link": "", "place": "", "seen": "read",
