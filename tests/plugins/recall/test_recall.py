@@ -1,230 +1,39 @@
 """Recall: what scenes ask, what a module must do to answer, and what wrong modules and settings get."""
 
-import contextlib
-import hashlib
 import inspect
-import json
 import os
 import re
-import subprocess
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from statistics import StatisticsError
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-from conftest import Done
-from fakes import FakeExecutor, counted
 from torch import Tensor, nn
 
 pytest.importorskip("sklearn", reason='pip install -c constraints.txt ".[recall]"')
 
 from ctxbench import registry
-from ctxbench.base.clocks import FORKS, usable_cores
+from ctxbench.base.clocks import FORKS
 from ctxbench.base.errors import UsageError
 from ctxbench.base.forks import Forks
-from ctxbench.base.notes import Note
-from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.meta.influence import gradient_reaches
-from ctxbench.model.case import Case
-from ctxbench.model.read_suite import Overrides
-from ctxbench.model.suite_file import MeasureTable
-from ctxbench.plugins.recall import RECIPE
-from ctxbench.plugins.recall import scenes as scenes_file
-from ctxbench.plugins.recall import stored as stored_file
 from ctxbench.plugins.recall import training as training_file
-from ctxbench.plugins.recall.metric import (
-    SEGMENT_BOUNDS,
-    STEP_S,
-    Recall,
-    compute,
-    from_histogram,
-    full_rank,
-    learned_of,
-    sentence,
-    takes_s,
-)
-from ctxbench.plugins.recall.scenes import REGIONS, Scenes, Task, inputs_of, prototypes, scenes, task_of
-from ctxbench.plugins.recall.suites import recall_rank as rank_claims
+from ctxbench.plugins.recall.scenes import Scenes, Task, inputs_of, task_of
 from ctxbench.plugins.recall.training import (
     CHOOSING_SEED,
     RATES,
     Network,
     Trained,
-    mean_iou,
     plan,
     repeats,
     train,
     trainings,
 )
-from ctxbench.results.claims import Rows, Verdict
-from ctxbench.results.rows import rows_of
-from ctxbench.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra("recall")]  # small trainings, which take seconds together
 
 SHAPE = (16, 4, 4)
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def made(name: str, part: str = "train", seed: int = 0) -> Scenes:
-    return scenes(task_of(name, 4, 6), 32, 4, 6, part, torch.Generator().manual_seed(seed))  # type: ignore[arg-type]  # a part
-
-
-@pytest.mark.parametrize("name", ["global", "lookup-5", "where"])
-def test_a_label_is_the_sum_of_the_own_digit_and_the_other_one(name: str) -> None:
-    batch = made(name)
-    assert batch.x.shape == (32, inputs_of(4, 6), 4, 6)
-    assert batch.own is not None
-    assert batch.other is not None
-    assert torch.equal(batch.label, (batch.own + batch.other) % 10)
-    assert torch.equal(batch.other[~batch.counts], batch.own[~batch.counts])
-    # pixels of a cell are of an image with that digit: the stem could know it
-    assert 0 <= batch.x[:, :64].min() < batch.x[:, :64].max() <= 1
-
-
-def test_the_framed_digit_is_the_other_one_of_all_cells() -> None:
-    batch = made("global")
-    frame = batch.x[:, 64 + 16].bool()
-    assert (frame.flatten(1).sum(1) == 1).all()
-    assert batch.own is not None
-    assert batch.other is not None
-    assert torch.equal(batch.counts, ~frame)
-    assert torch.equal(batch.other, batch.own[frame][:, None, None].expand(32, 4, 6))
-
-
-def test_two_cells_of_a_scene_have_the_same_mark_and_each_other_s_digit() -> None:
-    batch = made("lookup-5")
-    assert batch.own is not None
-    assert batch.other is not None
-    marks, own, other = batch.x[:, 64:80].flatten(2).transpose(1, 2), batch.own.flatten(1), batch.other.flatten(1)
-    for scene in range(32):
-        used = marks[scene].abs().sum(1).nonzero().flatten().tolist()
-        assert len(used) == 10
-        assert torch.equal(batch.counts[scene].flatten().nonzero().flatten(), torch.tensor(used))
-        for cell in used:
-            (partner,) = (c for c in used if c != cell and torch.equal(marks[scene, c], marks[scene, cell]))
-            assert other[scene, cell] == own[scene, partner]
-
-
-def test_cells_with_one_mark_have_one_digit_and_regions_hang_together() -> None:
-    batch = scenes(Task("segment"), 32, 8, 8, "test", torch.Generator().manual_seed(0))
-    marks, label = batch.x[:, 64:80].flatten(2).transpose(1, 2), batch.label.flatten(1)
-    digits = []
-    for scene in range(32):
-        same = (marks[scene, :, None] == marks[scene]).all(2)
-        assert torch.equal(same, label[scene][:, None] == label[scene])
-        digits.append(label[scene].unique().numel())
-    assert max(digits) == REGIONS
-    right = (batch.label[:, :, 1:] == batch.label[:, :, :-1]).float().mean()
-    apart = (batch.label[:, :, 4:] == batch.label[:, :, :-4]).float().mean()
-    assert right > apart + 0.2
-
-
-def test_the_pixels_of_a_region_are_the_mean_image_of_its_digit_under_noise() -> None:
-    batch = scenes(Task("segment"), 512, 8, 8, "train", torch.Generator().manual_seed(0))
-    off = batch.x[:, :64] - prototypes()[batch.label].movedim(-1, 1)
-    assert off.mean().item() == pytest.approx(0, abs=2e-3)
-    assert off.std().item() == pytest.approx(scenes_file.NOISE, abs=2e-3)
-
-
-def test_what_segment_allows_without_context_with_the_histogram_with_neighbours_and_with_the_region() -> None:
-    """Bayes's decision for each, since image and noise are known: mean IoU in percent."""
-    batch = scenes(Task("segment"), 512, 8, 8, "test", torch.Generator().manual_seed(0))
-    pixels, label = batch.x[:, :64].flatten(2).transpose(1, 2), batch.label.flatten(1)
-    marks = batch.x[:, 64:80].flatten(2).transpose(1, 2)
-    scores = -torch.cdist(pixels, prototypes().expand(512, -1, -1)).square() / (2 * scenes_file.NOISE**2)
-    histogram = nn.functional.one_hot(label, 10).float().mean(1)
-    same = (torch.cdist(marks, marks) < 1e-3).float()
-    rows, columns = torch.arange(64) // 8, torch.arange(64) % 8
-    near = ((rows[:, None] - rows).abs() <= 1) & ((columns[:, None] - columns).abs() <= 1)
-    answers = [scores, scores + histogram.clamp(min=1e-9).log()[:, None], (same * near) @ scores, same @ scores]
-    found = [100 * mean_iou(each.argmax(2), label) for each in answers]
-    assert found == pytest.approx([*SEGMENT_BOUNDS.values()], abs=1)
-
-
-def test_labels_of_other_scenes_are_right_by_chance_alone() -> None:
-    batch = scenes(task_of("where", 4, 6), 4096, 4, 6, "test", torch.Generator().manual_seed(0))
-    other = batch.shuffled()
-    assert torch.equal(other.x, batch.x)
-    assert (other.label == batch.label).float().mean().item() == pytest.approx(0.1, abs=0.01)
-    assert other.own is None
-
-
-def test_the_mirrored_place_is_in_the_same_row() -> None:
-    batch = made("where")
-    assert batch.own is not None
-    assert batch.other is not None
-    assert torch.equal(batch.other, batch.own.flip(2))
-    assert batch.counts.all()
-    rows, columns = batch.x[:, 81:85], batch.x[:, 85:]
-    assert torch.equal(rows.argmax(1)[0], torch.arange(4)[:, None].expand(4, 6))
-    assert torch.equal(columns.argmax(1)[0], torch.arange(6).expand(4, 6))
-
-
-def test_no_image_is_in_two_parts_and_a_seed_gives_the_same_scenes() -> None:
-    parts = [scenes_file._images(part)[0] for part in ("train", "select", "test")]
-    assert [len(images) for images in parts] == [1200, 300, 297]
-    rows = [{tuple(row) for row in images.tolist()} for images in parts]
-    assert not rows[0] & rows[1]
-    assert not rows[0] & rows[2]
-    assert torch.equal(made("where").x, made("where").x)
-    assert not torch.equal(made("where").x, made("where", seed=1).x)
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "sentence"),
-    [
-        ("lookup-9", (4, 4), "lookup-9 needs two cells for each mark: a scene of 4 x 4 cells has room for 8 marks"),
-        ("lookup-33", (16, 16), "room for 32 marks"),
-        ("lookup-0", (4, 4), "unknown task 'lookup-0'"),
-        ("find", (4, 4), "the tasks are segment, global, where and lookup-K, such as lookup-8"),
-        ("where", (1, 1), "a scene of 1 x 1 cells has no second cell"),
-    ],
-)
-def test_a_task_that_cannot_be_asked_is_told(name: str, size: tuple[int, int], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        task_of(name, *size)
-
-
-@pytest.mark.parametrize(("others", "percent"), [(1, 100), (2, 55), (3, 43)])
-def test_a_guess_from_the_histogram_worked_by_hand(others: int, percent: float) -> None:
-    # of 2 digits: equal with 1/10; of 3: all different with 72/100, all equal with 1/100
-    assert from_histogram(others) == pytest.approx(percent)
-
-
-def test_a_guess_from_the_histogram_against_a_simulation() -> None:
-    digits = torch.randint(10, (20_000, 15), generator=torch.Generator().manual_seed(0))
-    share = torch.nn.functional.one_hot(digits, 10).sum(1).amax(1).float().mean() / 15
-    assert from_histogram(15) == pytest.approx(100 * share.item(), abs=0.3)
-
-
-def found_on(*accuracies: float) -> dict[str, object]:
-    """A task of 64 cells as a row holds it."""
-    learned = sum(each >= 80 for each in accuracies)
-    value = sorted(accuracies)[len(accuracies) // 2]
-    return {"accuracy": value, "accuracies": accuracies, "learned": learned, "trained_steps": 800, "cells": 64}
-
-
-def test_a_module_that_only_pools_did_not_learn_to_look_up() -> None:
-    curve = {"segment": found_on(40, 41, 42), "global": found_on(95, 94, 10), "lookup-8": found_on(24, 24, 25)}
-    row = {"recall_curve": json.dumps(curve)}
-    assert sentence(row) == (
-        "segments with a mean IoU of 41 [39, 43] %; learned global in 800 steps (94 %, 2 of 3 seeds); did not learn "
-        "lookup-8 in 800 steps (24 %, 0 of 3 seeds): accuracy on small tasks, chance is 10 %."
-    )
-    assert "learned in part lookup-32" in sentence({"recall_curve": json.dumps({"lookup-32": found_on(24, 24, 25)})})
-
-
-def test_the_share_of_seeds_that_learned_has_an_exact_interval() -> None:
-    share = learned_of(found_on(*[90] * 5, *[10] * 3))
-    # Clopper and Pearson: the roots of the binomial tails at 2.5 %
-    assert (share.value, share.low, share.high) == pytest.approx((62.5, 24.49, 91.48), abs=0.01)
 
 
 class Mirror(nn.Module):
@@ -434,232 +243,9 @@ def test_running_statistics_do_not_lag_behind() -> None:
     assert accuracy(make, "where") > 0.7
 
 
-SUITE = """
-title = "Mine"
-modules = [{modules}]
-metrics = ["params", "recall"]
-[axes]
-shape = [1, 32, 5, 5]
-threads = 1
-[measure]
-recall_shape = [16, 4, 4]
-processes = 1
-recall_tasks = ["global", "lookup-{marks}"]
-recall_steps = 20
-recall_seeds = 2
-"""
-
-
 def test_a_module_that_does_not_fit_the_shape_says_so() -> None:
     with pytest.raises(UsageError, match=r"with 16 channels and 4 x 4 positions \(recall_shape\), where it fails: "):
         train(lambda: nn.Conv2d(512, 16, 1), SHAPE, Task("where"), 0, 5)
-
-
-def test_the_estimate_of_trainings_counts_steps_seeds_and_cores() -> None:
-    small = MeasureTable(recall_tasks=["where"], recall_shape=[32, 4, 4], recall_steps=100, recall_seeds=1)
-    assert takes_s(small) == pytest.approx(100 * (1 + 2) * STEP_S / 8 / len(usable_cores()))
-    usual = MeasureTable(recall_tasks=["segment", "global"], recall_steps=800, recall_segment_steps=300)
-    assert takes_s(usual) == pytest.approx((300 + 800) * (5 + 2) * STEP_S / len(usable_cores()))
-
-
-@pytest.mark.parametrize(
-    ("asked", "trains"), [([], False), (["--metrics", "params,recall"], True), (["--metrics", "latency,recall"], True)]
-)
-@pytest.mark.processes
-def test_a_dry_run_counts_the_trainings_if_they_are_asked_for(
-    command: Callable[..., Done], asked: list[str], trains: bool
-) -> None:
-    done = command("run", "--dry-run", "--suite", "quick", "--modules", "sa", "--shape", "1,16,4,4", *asked)
-    assert done.returncode == 0, done.stderr
-    (seconds,) = re.findall(r"^sa .* (\d+) s", done.stdout, re.MULTILINE)
-    least_s = trains * takes_s(MeasureTable())
-    assert int(least_s) <= float(seconds) < least_s + 60
-
-
-@pytest.mark.plugin("compare")
-def test_compare_counts_the_trainings_too(suite_file: Callable[..., Path]) -> None:
-    from ctxbench.plugins.compare.comparison import Request, expected_s
-
-    suite = str(suite_file(["sa"], metrics=("params",)))
-    (cases, plain), (_, trained) = (
-        expected_s(Request([], ["sa", "se"]), suite, Overrides(metrics=metrics))
-        for metrics in (["params"], ["params", "recall"])
-    )
-    assert cases == 2
-    assert trained - plain == pytest.approx(2 * takes_s(MeasureTable()))
-
-
-def test_trainings_have_a_time_limit_of_their_own() -> None:
-    case = Case("sa", "ctxbench.modules.sa:X", {}, (1, 8, 4, 4))
-    script, measure = FakeExecutor(lambda task: counted()), MeasureTable(timeout_s=7, recall_timeout_s=100)
-    for metrics in (["params"], ["params", "recall"]):
-        measure_case(case, Plan(measure, metrics), script)
-    assert script.timeouts == [7, 107]
-
-
-@pytest.fixture
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A clone with a stored run of `identity` and the code that it trained, committed."""
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "results" / "recall-cpu").mkdir(parents=True)
-    (file := tmp_path / "modules" / "mine.py").write_text("WIDTH = 1\n")
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "All"]):
-        subprocess.run([*git, *command], check=True)
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    about = {"commit": commit, "packages": {"torch": "2.13.0"}}
-    meta = {"state": "finished", "environment": about, "definition": {"measure": {"recall_tasks": ["global", "where"]}}}
-    curve = json.dumps({"global": found_on(10, 11, 12), "where": found_on(90, 91, 92)}).replace('"', '""')
-    columns = "reference,hparams,recall_curve,recall_gradient,recall_s,recall_recipe"
-    records = f'{columns}\nmine:Mine,{{}},"{curve}",yes,2.5,{RECIPE}\n'
-    (tmp_path / "results" / "recall-cpu" / "records.csv").write_bytes(records.encode())
-    tables = {"records.csv": {"sha256": hashlib.sha256(records.encode()).hexdigest()}}
-    (tmp_path / "results" / "recall-cpu" / "run.json").write_text(json.dumps({**meta, "tables": tables}))
-    monkeypatch.setattr(stored_file, "ROOT", tmp_path)
-    for each in (stored_file.stored_runs, stored_file._is_same):
-        each.cache_clear()
-    yield file
-    for each in (stored_file.stored_runs, stored_file._is_same):
-        each.cache_clear()
-
-
-@dataclass
-class Asked:
-    """A measurement of `mine:Mine`, and what was reported of it."""
-
-    file: Path
-    settings: MeasureTable
-    values: dict[str, object] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.entry = SimpleNamespace(reference="mine:Mine", file=str(self.file), build=lambda *_: nn.Identity())
-        self.case = SimpleNamespace(hparams={}, hparams_json="{}")
-
-    def report(self, values: Mapping[str, object], *notes: Note) -> None:
-        self.values |= values
-        self.notes += [note.code for note in notes]
-
-    def emit(self, message: object) -> None: ...
-
-
-def read_or_trained(file: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> Asked:
-    """Report of `compute`; where it trains, its trainings find nothing."""
-    monkeypatch.setattr(training_file, "trainings", lambda *_: {})
-    asked = Asked(file, MeasureTable.model_validate({"recall_tasks": ["global"], **settings}))
-    with contextlib.suppress(StatisticsError):  # of no trainings
-        compute(asked)  # type: ignore[arg-type]  # a part of a measurement
-    return asked
-
-
-def test_what_the_stored_run_has_with_the_same_code_and_recipe_is_not_trained(
-    stored: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = read_or_trained(stored, monkeypatch)
-    assert asked.notes == ["recall_stored"]
-    assert (asked.values["recall_global"], asked.values["recall_gradient"], asked.values["recall_s"]) == (
-        11,
-        "yes",
-        2.5,
-    )
-    assert asked.values["recall_where_reason"] == "not asked for"
-    assert list(json.loads(str(asked.values["recall_curve"]))) == ["global"]
-
-
-@pytest.mark.parametrize("changed", [{"recall_steps": 7}, {"recall_seeds": 2}, {"recall_stored": False}])
-def test_with_other_settings_it_is_trained(
-    stored: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, object]
-) -> None:
-    assert "recall_stored" not in read_or_trained(stored, monkeypatch, **changed).notes
-
-
-def test_another_recipe_of_the_trainings_is_trained(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_file, "RECIPE", RECIPE + 1)
-    assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
-
-
-def test_what_a_damaged_run_has_is_trained(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = stored.parents[1] / "results" / "recall-cpu" / "records.csv"
-    records.write_bytes(records.read_bytes()[:-20])
-    assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
-
-
-def test_other_code_is_trained(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_read(path: Path, code: str) -> bool:
-        path.write_text(code)
-        stored_file._is_same.cache_clear()
-        return "recall_stored" in read_or_trained(path if path.parent != stored.parent else stored, monkeypatch).notes
-
-    assert is_read(stored.parent / "_new.py", "WIDTH = 2  # what no old code imports\n")
-    subprocess.run(["git", "-C", str(tmp_path), "add", "."], check=True)
-    assert is_read(stored, "# a comment\nWIDTH = 1\n\n\ndef added() -> None: ...\n")
-    assert not is_read(stored, "WIDTH = 3\n")
-    assert not is_read(stored, "WIDTH = (\n")
-    assert is_read(stored, "WIDTH = 1\n")
-    assert not is_read(tmp_path.parent / "mine.py", "WIDTH = 1\n")
-
-
-@pytest.mark.processes
-def test_a_row_has_the_accuracies_of_its_seeds_and_why_there_is_none(
-    command: Callable[..., Done], tmp_path: Path
-) -> None:
-    broken = tmp_path / "mine.py"
-    broken.write_text(
-        "import torch\n\n\nclass Breaks(torch.nn.Module):\n    def __init__(self, channels: int) -> None:\n"
-        "        super().__init__()\n        self.scale = torch.nn.Parameter(torch.ones(1))\n\n"
-        "    def forward(self, x):\n        return self.scale * x * (torch.nan if self.training else 1)\n"
-    )
-    suite = tmp_path / "mine.toml"
-    suite.write_text(SUITE.format(modules=f'"identity", "{broken}:Breaks"', marks=4))
-    done = command("run", "--suite", suite, "--device", "cpu", "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    assert "the training on global diverged: the loss was nan at step 1" in done.stdout
-    first, second = rows_of(RunFolder.open(tmp_path / "run").frame())
-    curve = json.loads(first["recall_curve"])
-    assert list(curve) == ["global", "lookup-4"]
-    assert len(curve["lookup-4"]["accuracies"]) == 2
-    assert min(curve["lookup-4"]["accuracies"]) <= first["recall_lookup"] <= max(curve["lookup-4"]["accuracies"])
-    assert first["recall_gradient"] == ""
-    assert curve["global"]["steps"] is None
-    assert curve["global"]["rate"] in RATES
-    assert first["recall_where_reason"] == "not asked for"
-    assert [second[f"recall_{kind}_reason"] for kind in ("global", "lookup")] == ["its training diverged"] * 2
-    assert (second["status"], json.loads(second["recall_curve"])) == ("ok", {})
-    assert sentence(first).startswith("did not learn global in 20 steps (")
-    assert sentence(first).endswith("0 of 2 seeds): accuracy on small tasks, chance is 10 %.")
-    assert sentence(second) == "has no recall: its training diverged"
-    suite.write_text(SUITE.format(modules='"identity"', marks=20))
-    done = command("run", "--suite", suite, "--device", "cpu", "--out", tmp_path / "other")
-    (row,) = RunFolder.open(tmp_path / "other").frame().to_dict("records")
-    assert row["recall_lookup_reason"].endswith("has room for 8 marks (at most 32)")
-
-
-def test_the_page_names_every_key_of_a_suite() -> None:
-    page = (ROOT / "docs" / "plugins" / "recall.md").read_text(encoding="utf-8")
-    keys = tomllib.loads(page.split("```toml\n")[1].split("```")[0])["measure"]
-    assert keys.keys() == Recall.model_fields.keys()
-
-
-@pytest.mark.parametrize(
-    ("output", "reason"),
-    [
-        (lambda x: x[9], r"IndexError: index 9 is out of bounds .* \(test_recall\.py, line \d+, in <lambda>\)"),
-        (lambda x: x[:, :, :2], r"it returns shape \[1, 3, 2, 5\] for \[1, 3, 4, 5\]"),
-        (lambda x: x.flatten(1), r"it returns shape \[1, 60\] for"),
-        (lambda x: x.double(), "it returns torch.float64 for torch.float32"),
-        (lambda x: (x, x), "it returns tuple; a context module returns one tensor"),
-    ],
-)
-def test_a_module_of_another_output_is_told_so(output: Callable[[Tensor], Any], reason: str, tmp_path: Path) -> None:
-    class Other(nn.Module):
-        def forward(self, x: Tensor) -> Any:
-            return output(x)
-
-    settings = {"recall_tasks": ["global"], "recall_shape": [3, 4, 5], "recall_stored": False}
-    asked = Asked(tmp_path / "mine.py", MeasureTable.model_validate(settings))
-    asked.entry.build = lambda *_: Other()
-    compute(asked)  # type: ignore[arg-type]  # a part of a measurement
-    assert re.search(reason, str(asked.values["recall_global_reason"]))
 
 
 LINED = """import torch
@@ -716,53 +302,3 @@ def test_the_forks_of_trainings_are_not_those_of_the_module() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     assert Forks.count == before + 1
-
-
-@pytest.mark.parametrize(
-    ("hparams", "cells", "full"),
-    [
-        ({"rank": 64}, 64, True),
-        ({"rank": 63}, 64, False),
-        ({"rank": 64}, 256, True),  # D = 64
-        ({"rank": 32}, 256, False),
-        ({"rank": 64, "d": 128}, 256, False),
-        ({"rank": 32, "heads": 2}, 256, True),
-        ({"rank": 16}, 16, True),
-        ({"bases": 64}, 64, True),
-        ({"bases": 8}, 64, False),
-        ({}, 64, False),
-        ({"rank": None}, 64, False),
-    ],
-)
-def test_a_rank_that_leaves_nothing_out_is_told(hparams: dict[str, Any], cells: int, full: bool) -> None:
-    assert bool(full_rank(hparams, 64, cells)) == full
-    # a matrix of this rank can be any matrix of these sides
-    if full and "heads" not in hparams:
-        rank = hparams.get("rank") or hparams["bases"]
-        whole = torch.randn(64, cells, generator=torch.Generator().manual_seed(0))
-        assert int(torch.linalg.matrix_rank(whole)) <= rank
-
-
-def test_a_row_of_full_rank_says_so(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(stored, MeasureTable.model_validate({"recall_tasks": ["global"]}))
-    asked.case.hparams = {"rank": 64}
-    monkeypatch.setattr(training_file, "trainings", lambda *_: {})
-    compute(asked)  # type: ignore[arg-type]  # a part of a measurement
-    assert asked.notes[0] == "recall_full_rank"
-
-
-def test_the_claims_on_rank_are_decided_from_rows() -> None:
-    def rows(step: float) -> Rows:
-        return Rows(
-            [
-                {
-                    "module": "ham_nmf", "status": "ok", "hparams.rank": rank, "hparams.gradient": gradient,
-                    "recall_curve": json.dumps({"segment": found_on(*(base + rank / 8 + each for each in range(5)))}),
-                }
-                for rank in (4, 8, 16, 32, 64) for gradient, base in (("one_step", 40), ("bptt", 40 + step))
-            ]
-        )  # fmt: skip
-
-    assert rank_claims.one_step(rows(30)).verdict is Verdict.SUPPORTED
-    assert rank_claims.one_step(rows(1)).verdict is Verdict.NOT_SUPPORTED
-    assert "all steps: 72 [71, 74], " in rank_claims.ranks(rows(30)).text
