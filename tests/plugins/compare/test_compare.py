@@ -98,9 +98,10 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     assert json.loads(frame["hparams"].iloc[0])["width"] == 3
     assert frame["params"].iloc[0] == 8 * 3 + 3 + 3 * 8 + 8
 
-    request = comparison.Request([f"{file}:Mine"], ["sa", "linear"], {"": {"width": 4}, "linear": {"reduction": 4}})
+    settings = {"": {"width": 4}, "linear": {"reduction": 4}}
+    request = comparison.Request([f"{file}:Mine"], ["sa", "linear"], settings, str(suite))
     now = one.meta["environment"]
-    run = comparison.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "two")
+    run = comparison.measure(request, now, reuse=tmp_path / "one", out=tmp_path / "two")
     second, held = run.frame().set_index("module"), frame.set_index("module")
     for column in ("params", "processes", "latency_infer_ms", "latency_infer_low_ms", "rounds"):
         assert second.loc["sa", column] == held.loc["sa", column]
@@ -121,20 +122,20 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     assert rounds == {"Mine (width=4)": [1, 2, 3], "sa": [], "linear (reduction=4)": []}
 
     with pytest.raises(UsageError, match=r"cannot be reused \(cpu: .* then, another now\)"):
-        comparison.measure(request, {**now, "cpu": "another"}, suite=str(suite), reuse=tmp_path / "one")
+        comparison.measure(request, {**now, "cpu": "another"}, reuse=tmp_path / "one")
     with pytest.raises(UsageError, match=r"target: 0.02 then, 0.03 now; sample_s: 0.01 then, 0.3 now"):
-        comparison.measure(request, now, reuse=tmp_path / "one")
+        comparison.measure(replace(request, suite="compare"), now, reuse=tmp_path / "one")
     meta = tmp_path / "one" / "run.json"
     for old, new, reason in (
         ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with ctxbench resume"),
     ):
         meta.write_text(meta.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
         with pytest.raises(UsageError, match=f"cannot be reused: {reason}"):
-            comparison.measure(request, now, suite=str(suite), reuse=tmp_path / "one")
+            comparison.measure(request, now, reuse=tmp_path / "one")
         meta.write_text(meta.read_text(encoding="utf-8").replace(new, old), encoding="utf-8")
 
     monkeypatch.setattr("ctxbench.base.load.OTHERS_LIMIT", -1)  # every process is disturbed
-    third = comparison.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "three")
+    third = comparison.measure(request, now, reuse=tmp_path / "one", out=tmp_path / "three")
     assert {
         case: len(found) for case, found in third.finished().items() if case in held["case"].to_list()
     } == dict.fromkeys(held.loc[["sa", "linear"], "case"], 4)

@@ -102,7 +102,7 @@ def test_compare_counts_the_trainings_too(suite_file: Callable[..., Path]) -> No
 
     suite = str(suite_file(["sa"], metrics=("params",)))
     (cases, plain), (_, trained) = (
-        expected_s(Request([], ["sa", "se"]), suite, Overrides(metrics=metrics))
+        expected_s(Request([], ["sa", "se"], {}, suite, Overrides(metrics=metrics)))
         for metrics in (["params"], ["params", "recall"])
     )
     assert cases == 2
