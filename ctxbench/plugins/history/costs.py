@@ -184,11 +184,7 @@ def _in_short(reason: str) -> str:
 
 
 def _add_run(
-    run: RunData,
-    path: Path,
-    found: Sequence[Commit],
-    modules: set[str],
-    points: dict[tuple[str, str], list[Point]],
+    run: RunData, path: Path, found: Sequence[Commit], modules: set[str], points: dict[tuple[str, str], list[Point]]
 ) -> list[str]:
     """Put the measured times of a run at the commits of its modules' files; why it has none there."""
     sources = run.meta.get("sources") or {}
