@@ -11,15 +11,7 @@ from typing import Any
 import pytest
 from attacks import small
 from drawings import panels
-from report_data import (
-    ENVIRONMENT,
-    add,
-    new_run,
-    published,
-    record,
-    table3_run,
-    with_timeline,
-)
+from report_data import ENVIRONMENT, add, new_run, published, record, table3_run, with_timeline
 
 import ctxbench
 from ctxbench.base import disk
@@ -64,10 +56,7 @@ def test_every_reader_says_that_a_table_is_another_one(run: Path, tmp_path: Path
     sentence = (
         f"is not as its run wrote it: records.csv has other content; samples.csv has {len(lines) - 11:,} rows, not"
     )
-    for read in (
-        lambda: ctxbench.load(run),
-        lambda: write_report([run], tmp_path / "out", []),
-    ):
+    for read in (lambda: ctxbench.load(run), lambda: write_report([run], tmp_path / "out", [])):
         with pytest.warns(AlteredRun, match=sentence):
             read()
     assert sentence in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")

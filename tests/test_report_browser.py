@@ -18,8 +18,7 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.long,
     pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="no Chromium: apt-get install chromium chromium-driver",
+        CHROMIUM is None or DRIVER is None, reason="no Chromium: apt-get install chromium chromium-driver"
     ),
 ]
 FLAGS = (

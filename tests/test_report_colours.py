@@ -10,13 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from numpy.typing import NDArray
 from PIL import Image
-from report_data import (
-    add,
-    new_run,
-    record,
-    table3_run,
-    with_timeline,
-)
+from report_data import add, new_run, record, table3_run, with_timeline
 from test_report_layout import built_in, drawing_of, legend_of, run_of
 
 from ctxbench import registry

@@ -9,18 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from numpy.typing import NDArray
-from report_data import (
-    FACTS,
-    add,
-    definition,
-    new_run,
-    record,
-    scaling_run,
-    stream,
-    table3_run,
-    timed,
-    with_timeline,
-)
+from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError

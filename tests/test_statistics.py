@@ -112,8 +112,7 @@ def test_ranks_of_independent_samples_are_the_sign_tests(count: int, rank: int) 
 
 
 @pytest.mark.parametrize(
-    ("samples", "confidence"),
-    [([3.0, 1.0], 0.5), ([2.0, 1.0, 3.0], 0.75), ([1.0, 4.0, 2.0, 3.0, 2.5], 0.9375)],
+    ("samples", "confidence"), [([3.0, 1.0], 0.5), ([2.0, 1.0, 3.0], 0.75), ([1.0, 4.0, 2.0, 3.0, 2.5], 0.9375)]
 )
 def test_few_samples_claim_only_what_their_range_covers(samples: list[float], confidence: float) -> None:
     summary = summarise(samples)

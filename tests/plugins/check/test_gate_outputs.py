@@ -334,9 +334,7 @@ def self_test(*spreads: Spread, rows: tuple[RowVerdict, ...] = (REGRESSED, OK, L
 
 
 TESTED = self_test(
-    Spread(REGRESSED.row, 0.1, 0.0123, 0.0801),
-    Spread(OK.row, 0.0, 0.0049, 0.0604),
-    Spread(LATE.row, 0.0, None, None),
+    Spread(REGRESSED.row, 0.1, 0.0123, 0.0801), Spread(OK.row, 0.0, 0.0049, 0.0604), Spread(LATE.row, 0.0, None, None)
 )
 
 

@@ -140,11 +140,7 @@ def test_baseline_has_the_commits_files_and_the_users_repository_stays_as_it_was
     with baseline_tree(tree, "main~1") as baseline:
         assert baseline.name == f"main~1 ({first[:10]})"
         assert baseline.root.is_relative_to(temporary)
-        assert contents(baseline.root) == {
-            "block.py": b"width = 1\n",
-            "pack/größe 1.txt": b"old\n",
-            "gone.py": b"",
-        }
+        assert contents(baseline.root) == {"block.py": b"width = 1\n", "pack/größe 1.txt": b"old\n", "gone.py": b""}
         assert state(repository) == before
         (baseline.root / "__pycache__").mkdir()
     assert list(temporary.iterdir()) == []

@@ -82,9 +82,7 @@ def test_a_ranking_shows_ratios_with_their_intervals() -> None:
 def test_the_front_leaves_out_what_other_work_disturbed_as_the_sentence_does() -> None:
     rows = [
         Standing(
-            label,
-            label == "a",
-            {"params": Number(params), "latency_infer": Number(time, time, time, others_share=0.9)},
+            label, label == "a", {"params": Number(params), "latency_infer": Number(time, time, time, others_share=0.9)}
         )
         for label, params, time in (("a", 10, 1.0), ("b", 20, 1.1))
     ]

@@ -148,18 +148,9 @@ FAST = timed("fast", 1000, 9.9, 10.0, 10.1, candidate=True)
             timed("r", 2000, 4.9, 5.0, 5.1),
             "fast: 2.00x fewer MACs than r, for 2.00x [1.95, 2.05] its inference latency.",
         ),
-        (
-            timed("r", 2000, 5, 5, 5, busy=0.94),
-            f"fast: 2.00x fewer MACs than r; {BUSY}",
-        ),
-        (
-            timed("r", 500, 50, 50, 50, busy=0.94),
-            f"r: 2.00x fewer MACs than fast; {BUSY}",
-        ),
-        (
-            timed("r", 1000, 5, 5, 5, busy=0.94),
-            f"fast and r: the same MACs; {BUSY}",
-        ),
+        (timed("r", 2000, 5, 5, 5, busy=0.94), f"fast: 2.00x fewer MACs than r; {BUSY}"),
+        (timed("r", 500, 50, 50, 50, busy=0.94), f"r: 2.00x fewer MACs than fast; {BUSY}"),
+        (timed("r", 1000, 5, 5, 5, busy=0.94), f"fast and r: the same MACs; {BUSY}"),
     ],
 )
 def test_a_sentence_gives_the_ratio_of_rounds_or_says_why_there_is_none(other: Standing, expected: str) -> None:
@@ -223,10 +214,7 @@ def test_a_disturbed_candidate_is_told_once_and_what_is_far_off_all_the_same() -
             "mine: 2.00x fewer MACs than r, for 100 parameters where it has none; "
             "the same training memory; about the same inference latency.",
         ),
-        (
-            standing("r", 0, 0, None, 0, 0, status="oom"),
-            "mine and r cannot be compared: r ended with oom.",
-        ),
+        (standing("r", 0, 0, None, 0, 0, status="oom"), "mine and r cannot be compared: r ended with oom."),
     ],
 )
 def test_a_sentence_says_how_two_modules_stand(other: Standing, expected: str) -> None:

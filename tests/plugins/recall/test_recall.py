@@ -20,16 +20,7 @@ from ctxbench.base.forks import Forks
 from ctxbench.meta.influence import gradient_reaches
 from ctxbench.plugins.recall import training as training_file
 from ctxbench.plugins.recall.scenes import Scenes, Task, inputs_of, task_of
-from ctxbench.plugins.recall.training import (
-    CHOOSING_SEED,
-    RATES,
-    Network,
-    Trained,
-    plan,
-    repeats,
-    train,
-    trainings,
-)
+from ctxbench.plugins.recall.training import CHOOSING_SEED, RATES, Network, Trained, plan, repeats, train, trainings
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra("recall")]  # small trainings, which take seconds together
 
@@ -126,12 +117,7 @@ def of(rate: float, found: float) -> Trained:
 
 @pytest.mark.parametrize(
     ("found", "tried", "chosen"),
-    [
-        ((0.95, 0.1), 1, 3e-3),
-        ((0.3, 0.2), 2, 3e-3),
-        ((0.3, 0.4), 2, 1e-2),
-        ((float("nan"), 0.2), 2, 1e-2),
-    ],
+    [((0.95, 0.1), 1, 3e-3), ((0.3, 0.2), 2, 3e-3), ((0.3, 0.4), 2, 1e-2), ((float("nan"), 0.2), 2, 1e-2)],
 )
 def test_the_learning_rate_is_chosen_with_a_seed_that_is_not_in_the_result(
     found: tuple[float, ...], tried: int, chosen: float

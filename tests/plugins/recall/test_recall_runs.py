@@ -17,17 +17,9 @@ from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.model.case import Case
 from ctxbench.model.read_suite import Overrides
 from ctxbench.model.suite_file import MeasureTable
-from ctxbench.plugins.recall.metric import (
-    STEP_S,
-    Recall,
-    learned_of,
-    sentence,
-    takes_s,
-)
+from ctxbench.plugins.recall.metric import STEP_S, Recall, learned_of, sentence, takes_s
 from ctxbench.plugins.recall.suites import recall_rank as rank_claims
-from ctxbench.plugins.recall.training import (
-    RATES,
-)
+from ctxbench.plugins.recall.training import RATES
 from ctxbench.results.claims import Rows, Verdict
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder

@@ -25,10 +25,7 @@ from ctxbench.model.suite_file import MeasureTable
 from ctxbench.plugins.recall import RECIPE
 from ctxbench.plugins.recall import stored as stored_file
 from ctxbench.plugins.recall import training as training_file
-from ctxbench.plugins.recall.metric import (
-    compute,
-    full_rank,
-)
+from ctxbench.plugins.recall.metric import compute, full_rank
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra("recall")]  # small trainings, which take seconds together
 

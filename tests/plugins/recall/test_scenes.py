@@ -9,14 +9,9 @@ pytest.importorskip("sklearn", reason='pip install -c constraints.txt ".[recall]
 
 from ctxbench.base.errors import UsageError
 from ctxbench.plugins.recall import scenes as scenes_file
-from ctxbench.plugins.recall.metric import (
-    SEGMENT_BOUNDS,
-    from_histogram,
-)
+from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, from_histogram
 from ctxbench.plugins.recall.scenes import REGIONS, Scenes, Task, inputs_of, prototypes, scenes, task_of
-from ctxbench.plugins.recall.training import (
-    mean_iou,
-)
+from ctxbench.plugins.recall.training import mean_iou
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra("recall")]  # small trainings, which take seconds together
 
