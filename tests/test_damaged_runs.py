@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attacks import small
 from drawings import panels
-from report_data import ENVIRONMENT, add, new_run, published, record, table3_run, with_timeline
+from report_data import ENVIRONMENT, add, new_run, published, record, table3_run, with_timeline, without_key
 
 import ctxbench
 from ctxbench.base import disk
@@ -149,14 +149,7 @@ def test_a_key_of_another_type_is_named(run: Path, change: dict[str, Any], sente
 
 @pytest.mark.parametrize("key", ["environment", "environment.gpus", "environment.packages.torch", "definition.measure"])
 def test_resume_names_a_key_that_is_missing(run: Path, key: str) -> None:
-    meta = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    meta = {"static": False, "force": False, **meta, "environment": {"driver": None, **meta["environment"]}}
-    *parents, last = key.split(".")
-    part = meta
-    for name in parents:
-        part = part[name]
-    del part[last]
-    (run / "run.json").write_text(json.dumps(meta), encoding="utf-8")
+    without_key(run, key)
     with pytest.raises(UsageError, match=rf"run\.json is damaged: {key}.* is missing"):
         resume(run)
 
