@@ -263,9 +263,6 @@ def test_an_empty_commit_is_an_empty_tree(repository: Path) -> None:
         assert contents(baseline.root) == {}
 
 
-# Submodules
-
-
 @pytest.fixture(scope="module")
 def made_nested(made_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the submodule `libs/sub`, that has the submodule `deep`; each has two commits."""
@@ -341,9 +338,6 @@ def test_a_submodules_commit_that_was_never_fetched(nested: Path, temporary: Pat
     assert sentence.startswith("the submodule 'libs/sub' lacks the commit 1234567890 ")
     assert f"`git -C libs/sub fetch origin {missing}`" in sentence
     assert list(temporary.iterdir()) == []
-
-
-# Sentences
 
 
 @pytest.mark.parametrize("ref", ["", " ", "--all", "-n1", "^main"])
@@ -465,9 +459,6 @@ def test_no_place_for_temporary_folders(repository: Path, tmp_path: Path, monkey
 
     monkeypatch.setattr(tempfile, "gettempdir", none_usable)
     assert "No usable temporary directory found in ['/tmp']); set TMPDIR" in refusal(repository)
-
-
-# Endings
 
 
 def enter(repository: Path) -> subprocess.Popen[str]:
