@@ -105,7 +105,7 @@ def check_contract(
     found: dict[str, list[tuple[str, list[CheckResult]]]] = {}
     for candidate in dict.fromkeys(request.candidates):
         chosen = combinations(request.hparams(candidate))[: 1 if counts_alone else None]
-        found[candidate] = own = []
+        own = found.setdefault(candidate, [])
         for hparams in chosen:
             text = ", ".join(f"{name}={value}" for name, value in hparams.items())
             name = f"{class_name(candidate)} ({text})" if len(chosen) > 1 else class_name(candidate)
