@@ -16,7 +16,7 @@ from ctxbench.table.html import render_html
 from ctxbench.table.latex import NOTES, render_latex
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Table
-from ctxbench.table.terminal import render_terminal
+from ctxbench.table.terminal import TerminalTable
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 def test_the_terminal_table_fits_its_width(tmp_path: Path, width: int) -> None:
     table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
     console = Console(width=width, file=io.StringIO())
-    console.print(render_terminal(table))
+    console.print(TerminalTable(table))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
     assert max(map(len, lines)) <= width
     rows = [line for line in lines if line.startswith("ham_nmf ")]

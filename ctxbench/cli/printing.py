@@ -30,11 +30,11 @@ def render(shown: "Table | Text | str") -> None:
     from rich.text import Text
 
     from ctxbench.table.table import Table
-    from ctxbench.table.terminal import render_terminal
+    from ctxbench.table.terminal import TerminalTable
 
     # What is piped into a file or another program is not cut to 80 columns, unless COLUMNS says so.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
-    drawn = Text(shown) if isinstance(shown, str) else render_terminal(shown) if isinstance(shown, Table) else shown
+    drawn = Text(shown) if isinstance(shown, str) else TerminalTable(shown) if isinstance(shown, Table) else shown
     screen = console(width=width)
     with screen.capture() if not sys.stdout.isatty() else nullcontext() as captured:
         screen.print(drawn, soft_wrap=isinstance(drawn, Text))

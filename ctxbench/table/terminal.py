@@ -25,7 +25,7 @@ Groups = Sequence[tuple[str, list[int]]]
 
 
 class TerminalTable:
-    """Chooses its layout when it is drawn, from the width that it is given."""
+    """A table for rich, which chooses its layout when it is drawn, from the width that it is given."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -151,17 +151,10 @@ def plain(cell: Cell) -> str:
     return (cell.short or cell.text) + ",".join(map(str, cell.notes)).translate(SUPERSCRIPTS)
 
 
-def render_terminal(table: Table) -> TerminalTable:
-    """A rich renderable of the table; `rich.console.Console().print` draws it."""
-    return TerminalTable(table)
-
-
 def as_text(parts: Iterable[Table | str]) -> str:
     """Tables and sentences as the terminal shows them, in plain text."""
     screen = console(width=shutil.get_terminal_size((WIDTH, 0)).columns, styled=False)
     with screen.capture() as captured:
         for part in parts:
-            screen.print(
-                Text(part) if isinstance(part, str) else render_terminal(part), soft_wrap=isinstance(part, str)
-            )
+            screen.print(Text(part) if isinstance(part, str) else TerminalTable(part), soft_wrap=isinstance(part, str))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
