@@ -31,7 +31,8 @@ class TerminalTable:
         self.table = table
         self.headers = [column.short or column.header for column in table.columns]
         self.texts = [[safe(plain(cell)) for cell in row.cells] for row in table.rows]
-        self.widths = [max(map(_width_of, column)) for column in zip(self.headers, *self.texts, strict=True)]
+        columns = zip(self.headers, *self.texts, strict=True)
+        self.widths = [max(cell_len(line) for text in each for line in text.split("\n")) for each in columns]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -134,11 +135,6 @@ class TerminalTable:
             return TONES[cell.tone]
         style = "red" if row.status != "ok" and column.origin == "label" else STYLES.get(column.origin_of(cell), "")
         return f"bold {style}".strip() if cell.best else style
-
-
-def _width_of(text: str) -> int:
-    """Cells of the widest line."""
-    return max(map(cell_len, text.split("\n")))
 
 
 def first_clause(line: str) -> str:

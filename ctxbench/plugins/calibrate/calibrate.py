@@ -156,15 +156,14 @@ def _rounded(number: float) -> float:
 
 
 def text_of(name: str, content: Mapping[str, Any]) -> str:
-    """The file's text: one table in TOML, and one each for kernels and sources."""
+    """The file's text: one table in TOML, and one each for kernels and sources. Its values are the same in JSON."""
     plain = {key: value for key, value in content.items() if key not in ("kernels_ms", "source", "peak_tflops")}
-    lines = [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in plain.items())]
+    lines = [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in plain.items())]
     for part in ("peak_tflops", "kernels_ms", "source"):
         if own := content.get(part):
-            lines += ["", f"[{name}.{part}]", *(f"{json.dumps(key)} = {_toml(value)}" for key, value in own.items())]
+            lines += [
+                "",
+                f"[{name}.{part}]",
+                *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in own.items()),
+            ]
     return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    """Texts, numbers and lists of texts are the same in TOML as in JSON."""
-    return json.dumps(value)
