@@ -266,10 +266,10 @@ def test_the_suite_measures_the_whole_registry_with_every_metric() -> None:
 def test_an_ablation_has_a_figure_over_the_hyper_parameter_with_the_most_values(file: Path) -> None:
     overrides = Overrides(metrics=["params", "latency"])
     settings: dict[str, dict[str, Any]] = {"Local": {"kernel": [3, 5, 7]}, "Mine": {"width": 3}}
-    request = comparison.Request([f"{file}:Local", f"{file}:Mine"], ["sa"], settings)
-    loaded, keys = comparison._suite(request, "compare", overrides)
+    request = comparison.Request([f"{file}:Local", f"{file}:Mine"], ["sa"], settings, overrides=overrides)
+    loaded, keys = comparison._suite(request)
     (figure,) = loaded.file.figures
     assert (figure.name, figure.title, figure.x) == ("settings", "Costs of Local by kernel", "kernel")
     assert (figure.y, keys) == (["params", "latency_infer"], ["Local", "Mine"])
     plain = replace(request, settings={"Local": {"kernel": 5}})
-    assert comparison._suite(plain, "compare", overrides)[0].file.figures == []
+    assert comparison._suite(plain)[0].file.figures == []

@@ -96,7 +96,7 @@ def test_columns_of_plugins_are_of_modules_with_their_own_settings(monkeypatch: 
     def columns(keys: list[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:
         return [(Column("gain", "gain", "mIoU", "published"), [Cell(key) for key in keys])], "Gains are published."
 
-    monkeypatch.setattr("ctxbench.table.table.loaded", lambda kind: {"beside": [columns]}[kind])
+    monkeypatch.setattr("ctxbench.report.beside.loaded", lambda kind: {"beside": [columns]}[kind])
     labels = ("mine", "sa", "sa (heads=2)")
     rows = [Standing(label, label == "mine", {"params": Number(1)}, module=label.split()[0]) for label in labels]
     table = ranking_table(Ranking("here", "", rows), "params")
