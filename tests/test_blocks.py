@@ -17,6 +17,11 @@ PARAMS = {
     "focal": (19_011, 272_643, 1_069_571),
     "cbam": (680, 8_564, 33_412),
     "coord": (1_688, 6_680, 25_648),
+    "pool": (0, 0, 0),
+    "dwconv": (3_200, 12_800, 25_600),
+    "gated_cnn": (36_244, 538_196, 2_125_482),
+    "eca": (3, 5, 5),
+    "simam": (0, 0, 0),
 }
 # Names and sizes of the published weights at 64 channels; a layer's bias has the first of its weight's sizes.
 LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -63,12 +68,16 @@ LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
         "SpatialGate.spatial.bn": (1,),
     },
     "coord": {"conv1": (8, 64, 1, 1), "bn1": (8,), "conv_h": (64, 8, 1, 1), "conv_w": (64, 8, 1, 1)},
+    "dwconv": {"dwconv": (64, 1, 7, 7)},
+    "gated_cnn": {"fc1": (340, 64), "conv": (64, 1, 7, 7), "fc2": (64, 170)},
+    "eca": {"conv": (1, 1, 3)},
 }
 WITHOUT_BIAS = {
     "lite_mla": {"qkv.conv", "aggreg.0.0", "aggreg.0.1", "proj.conv"},
     "mdta": {"qkv", "qkv_dwconv", "project_out"},
     "focal": {"focal_layers.0.0", "focal_layers.1.0"},
     "cbam": {"SpatialGate.spatial.conv"},
+    "eca": {"conv"},
 }
 
 

@@ -12,6 +12,7 @@ from reference_attention import project
 from reference_blocks import REFERENCES as BLOCKS
 from reference_field import REFERENCES as FIELD
 from reference_field import em_steps
+from reference_mixers import REFERENCES as MIXERS
 from reference_scans import SCAN_REFERENCES
 from test_macs import assert_torchprofile_agrees
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ from ctxbench.registry.entry import Entry
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES
+REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES | MIXERS
 FULL: Shape = (1, 512, 128, 128)
 
 # Params and MACs at the full shape, as counted on the public code.
@@ -51,6 +52,11 @@ FIGURES: dict[str, tuple[int, int]] = {
     "lka": (826_880, 13_514_047_488),
     "cbam": (33_412, 18_481_664),
     "coord": (25_648, 21_110_784),
+    "pool": (0, 8_388_608),
+    "dwconv": (25_600, 411_041_792),
+    "gated_cnn": (2_125_482, 34_784_755_712),
+    "eca": (5, 8_391_680),
+    "simam": (0, 8_389_632),
 }
 # Params and the MACs of products and convolutions alone, where the public code has more elementwise multiplications.
 PRODUCTS: dict[str, tuple[int, int]] = {
@@ -272,6 +278,12 @@ def test_the_first_convolution_of_ema_is_trained_only_through_all_steps() -> Non
         ("focal", 8, {"focal_level": 0}, "focal_level is 0; it must be at least 1"),
         ("cbam", 8, {}, "cbam has 8 channels, fewer than reduction"),
         ("coord", 8, {"reduction": 0}, "reduction is 0; it must be at least 1"),
+        ("pool", 8, {"pool_size": 2}, "pool needs an odd size"),
+        ("dwconv", 8, {"kernel_size": 4}, "dwconv needs an odd size"),
+        ("gated_cnn", 8, {"expansion_ratio": 0.5}, "4 inner channels; conv_ratio asks to convolve 8 of them"),
+        ("gated_cnn", 8, {"conv_ratio": 0.1}, "convolved_channels is 0; it must be at least 1"),
+        ("eca", 8, {"kernel_size": 4}, "eca needs an odd size"),
+        ("simam", 8, {"e_lambda": 0.0}, "e_lambda is 0.0; it must be above 0"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_sentence(
