@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+from field_cases import WITHOUT_WEIGHTS
 from test_macs import Apply
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -299,7 +300,7 @@ SHAPES = [(1, 512, 128, 128), (2, 64, 12, 10), (3, 32, 9, 11)]
 
 
 # Of a scan's backward pass a convention is counted (tests/test_scan.py).
-@pytest.mark.parametrize("name", [each for each in registry.names() if each not in ("bi_wkv", "ss2d", "vim")])
+@pytest.mark.parametrize("name", [each for each in registry.names() if each not in ("bi_wkv", "ss2d", "vim", *WITHOUT_WEIGHTS)])
 def test_the_registry_counts_what_a_real_step_runs(name: str) -> None:
     torch.manual_seed(0)
     check_against_a_real_step(registry.get(name).build(64), torch.rand(2, 64, 12, 10))
