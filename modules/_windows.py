@@ -14,7 +14,7 @@ def padded(x: Tensor, size: int) -> Tensor:
     """[B, C, H, W] as [B, H', W', C], with zeros below and at the right up to multiples of `size`."""
     down, across = -x.size(2) % size, -x.size(3) % size
     x = x.permute(0, 2, 3, 1)
-    return functional.pad(x, (0, 0, 0, across, 0, down)) if down or across else x
+    return functional.pad(x, (0, 0, 0, across, 0, down)) if down or across else x.contiguous()
 
 
 def windows(x: Tensor, size: int) -> Tensor:

@@ -36,7 +36,7 @@ class SimAM(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "simam")
         values = x.to(torch.promote_types(x.dtype, torch.float32))
-        squares = (values - values.mean((2, 3), keepdim=True)).square()
+        squares = (values - values.mean((2, 3), keepdim=True)).pow(2)
         variance = squares.sum((2, 3), keepdim=True) / max(x.size(2) * x.size(3) - 1, 1)
         weights = torch.sigmoid(squares / (4 * (variance + self.e_lambda)) + 0.5)
         return x * weights.to(x.dtype)

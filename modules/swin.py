@@ -72,7 +72,7 @@ class ShiftedWindowAttention(HeadAttention):
         rows = self._regions(height, down)[None, :, None, None].expand(-1, -1, width, -1)
         columns = self._regions(width, across)[None, None, :, None].expand(-1, height, -1, -1)
         rows, columns = windows(rows, self.window_size), windows(columns, self.window_size)  # [windows, M M, 1]
-        return ((rows != rows.transpose(1, 2)) | (columns != columns.transpose(1, 2))).unsqueeze(1)
+        return torch.logical_or(rows != rows.transpose(1, 2), columns != columns.transpose(1, 2)).unsqueeze(1)
 
     def _regions(self, side: int, shift: int) -> Tensor:
         """[side]: the region of each shifted row: 0, of the last window 1, and 2 where the shift has wrapped around."""

@@ -57,6 +57,12 @@ FIGURES: dict[str, tuple[int, int]] = {
     "gated_cnn": (2_125_482, 34_784_755_712),
     "eca": (5, 8_391_680),
     "simam": (0, 8_389_632),
+    "swin": (1_053_328, 19_435_824_128),
+    "grid": (1_053_328, 19_435_824_128),
+    "area": (1_078_784, 86_352_330_752),
+    "neighborhood": (1_053_328, 18_010_341_376),
+    "deformable": (574_560, 9_563_013_120),
+    "ttt": (1_149_312, 19_941_294_080),
 }
 # Params and the MACs of products and convolutions alone, where the public code has more elementwise multiplications.
 PRODUCTS: dict[str, tuple[int, int]] = {
@@ -73,6 +79,8 @@ PRODUCTS: dict[str, tuple[int, int]] = {
     "vim": (1_816_576, 29_125_246_976),
     "nc_ssd": (1_660_208, 29_295_116_288),
     "bi_wkv": (1_051_136, 17_179_869_184),
+    # The public form has a triangle of all pairs of 256 chunks in both directions; a scan takes its place.
+    "ssd": (1_659_232, 42_295_361_536 - 2 * 256**2 * 64 * 1024),
 }
 
 
@@ -86,6 +94,8 @@ UNCOUNTED = {
     "polaformer": {"aten::softplus"},
     "mdta": {"aten::linalg_vector_norm"},
     "xca": {"aten::linalg_vector_norm"},
+    "ttt": {"aten::linalg_vector_norm"},
+    "ssd": {"aten::exp", "aten::softplus", "aten::cumsum"},
     **{key: {"aten::exp", "aten::softplus"} for key in ("ss2d", "vim", "nc_ssd")},
 }
 
@@ -284,6 +294,18 @@ def test_the_first_convolution_of_ema_is_trained_only_through_all_steps() -> Non
         ("gated_cnn", 8, {"conv_ratio": 0.1}, "convolved_channels is 0; it must be at least 1"),
         ("eca", 8, {"kernel_size": 4}, "eca needs an odd size"),
         ("simam", 8, {"e_lambda": 0.0}, "e_lambda is 0.0; it must be above 0"),
+        ("swin", 48, {}, "swin needs a multiple of head_width"),
+        ("swin", 32, {"shift_size": 7}, "shift_size is 7; it must be from 0 to window_size - 1"),
+        ("grid", 48, {}, "grid needs a multiple of head_width"),
+        ("grid", 32, {"partition": "rows"}, "partition is 'rows'; it must be one of grid, block"),
+        ("area", 48, {}, "area needs a multiple of head_width"),
+        ("area", 32, {"kernel_size": 4}, "area needs an odd size"),
+        ("neighborhood", 48, {}, "neighborhood needs a multiple of head_width"),
+        ("neighborhood", 32, {"kernel_size": 1}, "kernel_size is 1; it must be at least 3"),
+        ("deformable", 6, {}, "deformable needs a multiple of heads"),
+        ("ttt", 48, {}, "ttt needs a multiple of head_width"),
+        ("ssd", 16, {}, "ssd needs a multiple of head_width"),
+        ("ssd", 32, {"chunk_size": 0}, "chunk_size is 0; it must be at least 1"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_sentence(

@@ -134,12 +134,11 @@ class Entry:
 
     def locality(self, shape: tuple[int, int, int, int], hparams: Mapping[str, Any] | None = None) -> str:
         """The positions that a local block reaches, `local: 7 x 7`; "" of one that reaches far ones on a large map."""
-        large = self.closed_form("reach", (*shape[:2], _LARGE, _LARGE), hparams)
-        if self.mixes_positions(hparams) or large == _LARGE**2:
+        large, reached = (
+            self.closed_form("reach", each, hparams) for each in ((*shape[:2], _LARGE, _LARGE), shape)
+        )
+        if reached is None or large == _LARGE**2 or self.mixes_positions(hparams):
             return ""
-        reached = self.closed_form("reach", shape, hparams)
-        if reached is None:
-            return f"local: {self.reach}"
         side = math.isqrt(reached)
         return f"local: {side} x {side}" if side**2 == reached else f"local: {reached:,} positions"
 

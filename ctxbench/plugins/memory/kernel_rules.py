@@ -167,6 +167,13 @@ def check_errors_cpu(call: Call) -> Sizes:
     return [1, call.args[0].numel()]
 
 
+def roll(call: Call) -> Sizes:
+    """One dimension is rolled after the other; without dimensions, or with one, a dense copy of what is strided."""
+    data = call.args[0]
+    dims = len(call.args[2]) if len(call.args) > 2 else 0
+    return [size_of(data)] * (dims - 1) if dims > 1 else copies(0)(call)
+
+
 def repeat_cpu(call: Call) -> Sizes:
     """Four index vectors with eight bytes for each dimension; none for a result without elements."""
     return [32 * len(call.args[1])] if call.out[0].numel() else []
