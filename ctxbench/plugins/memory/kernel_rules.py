@@ -167,11 +167,15 @@ def check_errors_cpu(call: Call) -> Sizes:
     return [1, call.args[0].numel()]
 
 
-def roll(call: Call) -> Sizes:
-    """One dimension is rolled after the other; without dimensions, or with one, a dense copy of what is strided."""
-    data = call.args[0]
+def roll_cpu(call: Call) -> Sizes:
+    """One dimension is rolled after the other, a map for each but the last; without dimensions a dense copy."""
     dims = len(call.args[2]) if len(call.args) > 2 else 0
-    return [size_of(data)] * (dims - 1) if dims > 1 else copies(0)(call)
+    return [size_of(call.args[0])] * (dims - 1) if dims else copies(0)(call)
+
+
+def roll_cuda(call: Call) -> Sizes:
+    """The same; a single dimension is read from a dense copy."""
+    return roll_cpu(call) or copies(0)(call)
 
 
 def repeat_cpu(call: Call) -> Sizes:
