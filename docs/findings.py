@@ -95,7 +95,8 @@ def choices() -> str:
         ("one context for all positions (`aspp`: beside what lies near)", False),
         ("a window, or the own row and column (`coord`), and nothing from elsewhere", True),
     ):
-        rows.append((need, ", ".join(f"`{each.key}`" for each in controls if (reach(each) < POSITIONS) == is_local)))
+        known = [(each.key, found) for each in controls if (found := reach(each)) is not None]
+        rows.append((need, ", ".join(f"`{key}`" for key, found in known if (found < POSITIONS) == is_local)))
     free = [entry.key for entry in built_in() if entry.public_code and "no licence" not in entry.public_code]
     rows.append(
         ("public code under a licence, where trained weights may be found", ", ".join(f"`{key}`" for key in free))

@@ -90,7 +90,8 @@ def module_list() -> str:
     """The registry: what each module computes, and what it costs at SHAPE."""
     rows = []
     for entry in built_in():
-        reached = "all" if reach(entry) == POSITIONS else f"{reach(entry):,}"
+        found = reach(entry)
+        reached = entry.reach if found is None else "all" if found == POSITIONS else f"{found:,}"
         rows.append((f"`{entry.key}`", entry.about, reached, *_costs(entry)))
     counts = dict.fromkeys(("reach", "params, M", "MACs, G"), "counted")
     predicted = dict.fromkeys(("memory, train, MiB", "memory, infer, MiB"), "predicted")
@@ -117,11 +118,9 @@ def module_sources() -> str:
     return "\n".join(f"- `{entry.key}`: {entry.paper}." for entry in built_in())
 
 
-def reach(entry: Entry) -> int:
-    """Number of positions at SHAPE that the one in the centre reaches, as declared."""
-    found = entry.closed_form("reach", SHAPE)
-    assert found is not None
-    return found
+def reach(entry: Entry) -> int | None:
+    """Number of positions at SHAPE that the one in the centre reaches, as declared; None where the input decides it."""
+    return entry.closed_form("reach", SHAPE)
 
 
 def built_in() -> list[Entry]:
