@@ -156,4 +156,7 @@ CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("ssd", (1, 4, 3, 3), {"head_width": 4, "d_state": 3, "chunk_size": 4}),
     ("ssd", (2, 6, 5, 4), {"head_width": 3, "d_conv": 2, "expand": 1, "chunk_size": 4, "bidirectional": False}),
     ("ssd", (2, 4, 1, 1), {"head_width": 8, "d_state": 2, "chunk_size": 2}),
+    ("ema_multiscale", (2, 64, 3, 5), {}),
+    ("ema_multiscale", (1, 6, 4, 3), {"groups": 2}),
+    ("ema_multiscale", (2, 4, 1, 1), {"groups": 2}),
 ]

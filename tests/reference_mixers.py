@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from reference_attention import normalise, project, soft
 from reference_blocks import gelu, seen, sigmoid
-from reference_field import Named, Reference, attend, joined
+from reference_field import Named, Reference, attend, joined, window
 from reference_scans import silu, softplus
 from torch import Tensor
 
@@ -300,7 +300,28 @@ def ssd(
     return joined(out, x)
 
 
+def ema_multiscale(p: Named, x: Tensor, training: bool, groups: int = 32) -> Tensor:
+    out = []
+    for image in x:
+        parts = []
+        for group in image.chunk(groups):
+            height = group.shape[1]
+            gates = sigmoid(project(p, "conv1x1", torch.cat([group.mean(2), group.mean(1)], dim=1)))
+            gated = group * gates[:, :height, None] * gates[:, None, height:]
+            centred = gated - gated.mean((1, 2), keepdim=True)
+            gated = centred / torch.sqrt((centred**2).mean((1, 2), keepdim=True) + 1e-5)
+            gated = gated * p["gn.weight"][:, None, None] + p["gn.bias"][:, None, None]
+            near = window(group.flatten(1), *group.shape[1:], p["conv3x3.weight"], p["conv3x3.bias"])
+            weights = soft(gated.mean((1, 2))) @ near + soft(near.mean(1)) @ gated.flatten(1)
+            parts.append(group * sigmoid(weights.reshape(group.shape[1:])))
+        out.append(torch.cat(parts))
+    return torch.stack(out)
+
+
 REFERENCES: dict[str, Reference] = {
     each.__name__: each
-    for each in (pool, dwconv, gated_cnn, eca, simam, swin, grid, neighborhood, area, deformable, ttt, ssd)
+    for each in (
+        *(pool, dwconv, gated_cnn, eca, simam, swin, grid, neighborhood, area, deformable, ttt, ssd),
+        ema_multiscale,
+    )
 }

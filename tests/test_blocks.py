@@ -27,6 +27,7 @@ PARAMS = {
     "deformable": (14_560, 156_256, 574_560),
     "ttt": (29_312, 312_704, 1_149_312),
     "ssd": (35_596, 434_992, 1_659_232),
+    "ema_multiscale": (48, 672, 2_624),
 }
 # Names and sizes of the published weights at 64 channels; a layer's bias has the first of its weight's sizes.
 LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -92,6 +93,7 @@ LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
         "output_proj": (64, 64),
     },
     "ttt": {"qkv": (288, 64), "proj": (64, 96)},
+    "ema_multiscale": {"gn": (2,), "conv1x1": (2, 2, 1, 1), "conv3x3": (2, 2, 3, 3)},
     "ssd": {
         "in_proj": (386, 64),
         "conv1d": (256, 1, 4),

@@ -79,6 +79,7 @@ PRODUCTS: dict[str, tuple[int, int]] = {
     "vim": (1_816_576, 29_125_246_976),
     "nc_ssd": (1_660_208, 29_295_116_288),
     "bi_wkv": (1_051_136, 17_179_869_184),
+    "ema_multiscale": (2_624, 1_226_833_920),
     # The public form has a triangle of all pairs of 256 chunks in both directions; a scan takes its place.
     "ssd": (1_659_232, 42_295_361_536 - 2 * 256**2 * 64 * 1024),
 }
@@ -304,6 +305,7 @@ def test_the_first_convolution_of_ema_is_trained_only_through_all_steps() -> Non
         ("neighborhood", 32, {"kernel_size": 1}, "kernel_size is 1; it must be at least 3"),
         ("deformable", 6, {}, "deformable needs a multiple of heads"),
         ("ttt", 48, {}, "ttt needs a multiple of head_width"),
+        ("ema_multiscale", 48, {}, "ema_multiscale needs a multiple of groups"),
         ("ssd", 16, {}, "ssd needs a multiple of head_width"),
         ("ssd", 32, {"chunk_size": 0}, "chunk_size is 0; it must be at least 1"),
     ],

@@ -56,7 +56,7 @@ def test_how_far_a_block_sees_is_as_declared(key: str, hparams: dict[str, Any], 
     assert mixing.outcome == ("not applicable" if key == "criss_cross" else "passed")
 
 
-@register("claims", title="Claims", reach="by content", position_mixing=False)
+@register("claims", title="Claims", reach="by content", position_mixing=False, listed=False)
 class Claims(nn.Module):
     """A block that says that the input decides what it reaches, and reaches nothing."""
 
