@@ -5,6 +5,7 @@ Neighborhood Attention Transformer, arXiv:2209.15001, 2022. At the border the sq
 has as many keys. A map smaller than it is filled with zeros below and at the right. Without norm and residual.
 
 Keys and values of all squares are gathered, kernel_size^2 copies of the map; the published kernels hold none of them.
+More positions attend to one near a border, and on a map of few squares that is each: `reach` counts them.
 """
 
 import torch
@@ -28,7 +29,17 @@ from ._windows import HeadAttention
     macs="N*C**2 + B*max(H, kernel_size*dilation)*max(W, kernel_size*dilation)*C*(3*C + 2*kernel_size**2 + 1)",
     complexity="n*C**2 + n*kernel_size**2*C",
     position_mixing=False,
-    reach="min(H, kernel_size)*min(W, kernel_size)",
+    reach=(
+        "(((H - H//2 + H//2//dilation*dilation + dilation - 1)//dilation - 1 if H//2//dilation"
+        " > (H - H//2 + H//2//dilation*dilation + dilation - 1)//dilation - kernel_size - 1"
+        " else H//2//dilation + kernel_size//2)"
+        " + 1 - (0 if H//2//dilation < kernel_size else H//2//dilation - kernel_size//2))"
+        "*"
+        "(((W - W//2 + W//2//dilation*dilation + dilation - 1)//dilation - 1 if W//2//dilation"
+        " > (W - W//2 + W//2//dilation*dilation + dilation - 1)//dilation - kernel_size - 1"
+        " else W//2//dilation + kernel_size//2)"
+        " + 1 - (0 if W//2//dilation < kernel_size else W//2//dilation - kernel_size//2))"
+    ),
     public_code="SHI-Labs/NATTEN, MIT",
 )
 class NeighborhoodAttention(HeadAttention):

@@ -43,6 +43,7 @@ from ctxbench.registry import register
         ("area", {"area": 2}, 32, "as declared, local: a change at the centre reaches 536 of 1023 positions (52%)"),
         ("neighborhood", {}, 32, "as declared, local: a change at the centre reaches 49 of 1023 positions (5%), a 7x7"),
         ("neighborhood", {"dilation": 2}, 32, "as declared, local: a change at the centre reaches 49 of 1023 positions"),
+        ("neighborhood", {"dilation": 4}, 32, "as declared, local: a change at the centre reaches 63 of 1023 positions"),
         ("deformable", {}, 32, "as declared, by content: in 5 trials a change at the centre reaches "),
         ("cbam", {}, 32, "a change at one corner reaches 1023 of 1023 positions (100%)"),
         ("focal", {}, 8, "a change at one corner reaches 1023 of 1023 positions (100%)"),
