@@ -84,7 +84,7 @@ def candidates(
 
 
 def local_of(case: Case) -> str:
-    """What a block that sees a window alone sees, `local: 7 x 7`; "" of any other."""
+    """Mark of a local block, `local: 7 x 7`; "" of any other."""
     return case.entry.locality(case.shape, case.hparams)
 
 
