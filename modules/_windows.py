@@ -1,4 +1,4 @@
-"""Parts shared by blocks of windowed attention: windows and their inverse, bias by relative place, attention in windows.
+"""Parts shared by blocks of windowed attention: windows and their inverse, bias by relative place, attention.
 
 Tensors have four dimensions at most, which more compilers of devices take.
 """

@@ -75,7 +75,8 @@ class AreaAttention(nn.Module):
         if whole < tokens.size(1):
             parts.append(self._attend(tokens[:, whole:], tokens.size(1) - whole))
         context = torch.cat(parts, dim=1).transpose(1, 2)
-        out: Tensor = self.proj(torch.unflatten(context, 2, x.shape[2:]) + self.pe(torch.unflatten(value, 2, x.shape[2:])))
+        context, value = (torch.unflatten(each, 2, x.shape[2:]) for each in (context, value))
+        out: Tensor = self.proj(context + self.pe(value))
         return out
 
     def _attend(self, tokens: Tensor, length: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Efficient multi-scale attention: groups of channels are weighed by means of rows and columns beside a 3x3 convolution.
+"""Efficient multi-scale attention: groups of channels, weighed by means of rows and columns and by a 3x3 convolution.
 
 Source: Ouyang et al., Efficient Multi-Scale Attention Module with Cross-Spatial Learning, ICASSP 2023; from its
 equations. Often called EMA, as expectation-maximization attention (`ema`) is. Its normalisation is over the positions

@@ -21,8 +21,8 @@ LEAST_STEP = 1e-12  # of a chunk: its decay is 1, and a state that is divided by
 @register(
     "ssd",
     title="State space duality (Mamba-2)",
-    paper="Dao and Gu, Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space "
-    "Duality, ICML 2024",
+    paper="Dao and Gu, Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State "
+    "Space Duality, ICML 2024",
     year=2024,
     family="state space",
     params=(

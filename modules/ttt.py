@@ -1,4 +1,4 @@
-"""Test-time training: two small networks take one step of training on the keys and values of the image, then the queries.
+"""Test-time training: two small networks take a training step on the image's keys and values, then read its queries.
 
 Source: Han et al., ViT^3: Unlocking Test-Time Training in Vision, CVPR 2026, arXiv:2512.01643; the step in closed form,
 so that nothing but plain operators runs. The first network has a gated layer for each head, the second a depthwise

@@ -34,8 +34,8 @@ class RunData:
 
     `every` has all hyper-parameters, `named` those of them that differ from the defaults in any row of the module, and
     `settings` the same as text. `name` is what figures and sentences call a module: its key or, with `titles`, its
-    title, and its marks, such as that it is local. `added` is a published table that takes the place of the suite's; so do
-    `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
+    title, and its marks, such as that it is local. `added` is a published table that takes the place of the suite's; so
+    do `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
     """
 
     folder: RunFolder

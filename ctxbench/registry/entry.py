@@ -29,10 +29,10 @@ class Entry:
     `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
     convention. `position_mixing` says whether an output depends on which far position a value is at, or only on a mean
     over the positions; it may be a condition on the hyper-parameters in the same language. `reach` is how many
-    positions the one in the centre reaches, or BY_CONTENT. What is not `listed` is known by its key alone. `given` is what the
-    constructor gets first; what gets no number of channels is a whole network, or a block of one width. For readers,
-    `complexity` is the growth in n and C, `public_code` where another version is, with its licence, `about` the first
-    paragraph of the file's docstring, `details` the class's docstring, which says what the hyper-parameters mean.
+    positions the one in the centre reaches, or BY_CONTENT. What is not `listed` is known by its key alone. `given` is
+    what the constructor gets first; what gets no number of channels is a whole network, or a block of one width. For
+    readers, `complexity` is the growth in n and C, `public_code` where another version is, with its licence, `about`
+    the first paragraph of the file's docstring, `details` that of the class, which tells the hyper-parameters' meaning.
     `reference` (`package.module:Class` or `/path/file.py:Class`) is what `load` imports. `made_for` is the one number
     of channels that an instance takes, `takes` a layout other than [B, C, H, W] that its arguments say.
     """

@@ -26,9 +26,9 @@ class Look:
 
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "d", "h")
-# The colour of a family (`family` of its registration), and the markers of its members in turn. Colours: Okabe and Ito, Color Universal
-# Design (2008), without yellow and black, a purple of Paul Tol's (2021), and a violet, an olive and a brown that differ
-# from them; each is visible on white and on black.
+# The colour of a family (`family` of its registration), and the markers of its members in turn.
+# Colours: Okabe and Ito, Color Universal Design (2008), without yellow and black, a purple of Paul Tol's (2021), and a
+# violet, an olive and a brown that differ from them; each is visible on white and on black.
 # Markers: such that two modules with the same one differ in grey and to colour-blind readers.
 FAMILIES = {
     "attention": Look("#0072B2", "os^D"),

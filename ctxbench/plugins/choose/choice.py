@@ -25,7 +25,8 @@ MOST_IMAGES = 65_536
 class Candidate:
     """A module at an input: the predicted peak in bytes, a time for each device, and why there is none of either.
 
-    `mixes` is whether it lets positions differ in what they get, `local` what one of a window sees; `batch` is the largest that fits, if it was asked for;
+    `mixes` is whether it lets positions differ in what they get, `local` the mark of a local block; `batch` is the
+    largest that fits, if it was asked for;
     `defaults` has, for each device, PyTorch's own default over the time in float32 without TF32, where they differ.
     """
 
