@@ -60,6 +60,9 @@ MARKED_IN_HALF = {  # in inference, in training
     "non_local": ([], ["aten.native_batch_norm_backward"]),
     "lite_mla": ([], ["aten.native_batch_norm_backward"]),
     "sra": ([FUSED], [FUSED, f"{FUSED}_backward"]),
+    "area": ([FUSED], [FUSED, "aten.native_batch_norm_backward", f"{FUSED}_backward"]),
+    # No fused kernel of the CPU takes a bias that is trained.
+    **dict.fromkeys(("swin", "grid"), ([FUSED], [])),
 }
 
 
