@@ -1,9 +1,9 @@
 """State space duality of Mamba-2, in both directions: each head's state decays by one number a position, row by row.
 
 Source: Dao and Gu, Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space
-Duality, ICML 2024; the published block, to which a second direction with its own weights is joined as in `vim`. Without
-it, it is the published one. Positions of a chunk meet as in attention, and a scan runs over the states of the chunks,
-so the cost is linear in n; the result does not depend on the length of a chunk. Half types take all of it in float32.
+Duality, ICML 2024; the published block, joined with a second direction of its own weights as in `vim`. Positions of a
+chunk meet as in attention, and a scan runs over the states of the chunks: the cost is linear in n, and the result does
+not depend on the length of a chunk. Half types take all of it in float32.
 """
 
 import torch
@@ -25,24 +25,18 @@ LEAST_STEP = 1e-12  # of a chunk: its decay is 1, and a state that is divided by
     "Space Duality, ICML 2024",
     year=2024,
     family="state space",
-    params=(
-        "C*(3*expand*C + 2*d_state + expand*C//head_width) + expand*C"
-        " + (2 if bidirectional else 1)*((d_conv + 1)*(expand*C + 2*d_state) + 3*(expand*C//head_width))"
-    ),
-    macs=(
-        "N*(C*(3*expand*C + 2*d_state + expand*C//head_width) + 3*expand*C + 1) + (2 if bidirectional else 1)*("
-        "N*(d_conv*(expand*C + 2*d_state) + 2*expand*C + expand*C//head_width) + B*(-(-n//chunk_size))*("
-        "chunk_size**2*(d_state + expand*C + expand*C//head_width)"
-        " + 2*chunk_size*(d_state + 1)*expand*C + 5*d_state*expand*C))"
-    ),
+    params="C*(3*expand*C + 2*d_state + expand*C//head_width) + expand*C"
+    " + (2 if bidirectional else 1)*((d_conv + 1)*(expand*C + 2*d_state) + 3*(expand*C//head_width))",
+    macs="N*(C*(3*expand*C + 2*d_state + expand*C//head_width) + 3*expand*C + 1) + (2 if bidirectional else 1)*("
+    "N*(d_conv*(expand*C + 2*d_state) + 2*expand*C + expand*C//head_width) + B*(-(-n//chunk_size))*("
+    "chunk_size**2*(d_state + expand*C + expand*C//head_width) + (2*chunk_size*(d_state + 1) + 5*d_state)*expand*C))",
     complexity="n*C**2 + n*C*(chunk_size + d_state)",
     public_code="state-spaces/mamba, Apache-2.0",
 )
 class StateSpaceDuality(nn.Module):
     """[B, C, H, W] to [B, C, H, W] with `expand` * C inner channels in heads of `head_width`, and `d_state` states.
 
-    `d_conv` is the width of the causal convolution, `chunk_size` the number of positions of a chunk. `bidirectional`
-    reads the positions backwards, too.
+    `d_conv` is the width of the causal convolution; `bidirectional` reads the positions backwards, too.
     """
 
     def __init__(
@@ -71,8 +65,7 @@ class StateSpaceDuality(nn.Module):
             setattr(self, f"dt_bias{end}", nn.Parameter(step_bias(heads)))
             setattr(self, f"A{end}_log", nn.Parameter(torch.empty(heads).uniform_(1, 16).log()))
             setattr(self, f"D{end}", nn.Parameter(torch.ones(heads)))
-        self.norm = nn.RMSNorm(inner, eps=1e-5)
-        self.out_proj = nn.Linear(inner, channels, bias=False)
+        self.norm, self.out_proj = nn.RMSNorm(inner, eps=1e-5), nn.Linear(inner, channels, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "ssd")
@@ -81,26 +74,23 @@ class StateSpaceDuality(nn.Module):
         if self.bidirectional:
             context = (context + self._direction(mixed.flip(2), step.flip(2), "_b").flip(1)) / 2
         context = context * functional.silu(gate.to(context.dtype)).transpose(1, 2)
-        size = context.pow(2).mean(2, keepdim=True)
-        context = context * torch.rsqrt(size + 1e-5) * self.norm.weight.to(context.dtype)
-        out = self.out_proj(context.to(x.dtype))
+        scale = torch.rsqrt(context.pow(2).mean(2, keepdim=True) + 1e-5)
+        out = self.out_proj((context * scale * self.norm.weight.to(context.dtype)).to(x.dtype))
         return torch.unflatten(out.transpose(1, 2), 2, x.shape[2:])
 
     def _direction(self, mixed: Tensor, step: Tensor, end: str) -> Tensor:
         """[B, D + 2 S, n] and steps [B, heads, n] to [B, n, D] in float32 at least, in the order of the positions."""
-        conv, bias, rate_log, skip = (
-            getattr(self, name) for name in (f"conv1d{end}", f"dt_bias{end}", f"A{end}_log", f"D{end}")
-        )
+        names = (f"conv1d{end}", f"dt_bias{end}", f"A{end}_log", f"D{end}")
+        conv, bias, rate_log, skip = (getattr(self, name) for name in names)
         wide = torch.promote_types(mixed.dtype, torch.float32)
         mixed = functional.silu(conv(functional.pad(mixed, (conv.kernel_size[0] - 1, 0))))
         value, enter, leave = mixed.to(wide).transpose(1, 2).split(self.read, 2)
         step = functional.softplus(step.to(wide) + bias.to(wide)[:, None]).transpose(1, 2)  # [B, n, heads]
         decay = step * -rate_log.to(wide).exp()
         heads = torch.unflatten(value, 2, (self.heads, -1))
-        driven = (heads * step.unsqueeze(3)).flatten(2)
         with without_autocast(mixed):
-            read = self._chunks(driven, decay, enter, leave)[:, : value.size(1)]
-        return read + (heads * skip.to(wide)[:, None]).flatten(2)
+            read = self._chunks((heads * step.unsqueeze(3)).flatten(2), decay, enter, leave)
+        return read[:, : value.size(1)] + (heads * skip.to(wide)[:, None]).flatten(2)
 
     def _chunks(self, driven: Tensor, decay: Tensor, enter: Tensor, leave: Tensor) -> Tensor:
         """[B, n, D], with logarithms of decays [B, n, heads], to [B, n, D] with n filled up to whole chunks."""
@@ -122,9 +112,8 @@ class StateSpaceDuality(nn.Module):
 
     def _before(self, states: Tensor, total: Tensor, batch: int) -> Tensor:
         """The state before each chunk, from what each adds [B m, S, D] and its decay's logarithm [B m, heads]."""
-        inner = states.size(2)
-        step = (-total).clamp(min=LEAST_STEP).unsqueeze(2).expand(-1, -1, inner // self.heads)
-        step = step.reshape(batch, 1, -1, inner)
+        step = (-total).clamp(min=LEAST_STEP).unsqueeze(2).expand(-1, -1, states.size(2) // self.heads)
+        step = step.reshape(batch, 1, -1, states.size(2))
         states = torch.unflatten(states, 0, (batch, -1)).transpose(1, 2)  # [B, S, m, D]
         ones, zeros = states.new_ones(1, 1, 1, 1), states.new_zeros(1, 1)
         after = selective_scan(states / step, step, -ones[0], ones, ones, zeros)
