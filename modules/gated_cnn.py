@@ -20,8 +20,7 @@ from ctxbench.registry import register
     year=2025,
     family="large kernel",
     params=(
-        "3*ceil(expansion_ratio*C//1)*C + 2*ceil(expansion_ratio*C//1)"
-        " + (kernel_size**2 + 1)*ceil(conv_ratio*C//1) + C"
+        "3*ceil(expansion_ratio*C//1)*C + 2*ceil(expansion_ratio*C//1) + (kernel_size**2 + 1)*ceil(conv_ratio*C//1) + C"
     ),
     macs="N*(ceil(expansion_ratio*C//1)*(3*C + 1) + kernel_size**2*ceil(conv_ratio*C//1))",
     complexity="n*C**2",

@@ -77,7 +77,7 @@ LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
     "dwconv": {"dwconv": (64, 1, 7, 7)},
     "gated_cnn": {"fc1": (340, 64), "conv": (64, 1, 7, 7), "fc2": (64, 170)},
     "eca": {"conv": (1, 1, 3)},
-    **dict.fromkeys(("swin", "grid", "neighborhood"), {"qkv": (192, 64), "proj": (64, 64)}),
+    **{key: {"qkv": (192, 64), "proj": (64, 64)} for key in ("swin", "grid", "neighborhood")},
     "area": {
         "qkv.conv": (192, 64, 1, 1),
         "qkv.bn": (192,),
@@ -104,7 +104,7 @@ LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
 }
 # Parameters beside the layers.
 OTHERS: dict[str, dict[str, tuple[int, ...]]] = {
-    **dict.fromkeys(("mdta", "xca"), {"temperature": (8, 1, 1)}),
+    **{key: {"temperature": (8, 1, 1)} for key in ("mdta", "xca")},
     "swin": {"relative_position_bias_table": (169, 2)},
     "grid": {"rel_pos.relative_position_bias_table": (2, 13, 13)},
     "neighborhood": {"rpb": (2, 13, 13)},

@@ -134,9 +134,7 @@ class Entry:
 
     def locality(self, shape: tuple[int, int, int, int], hparams: Mapping[str, Any] | None = None) -> str:
         """The positions that a local block reaches, `local: 7 x 7`; "" of one that reaches far ones on a large map."""
-        large, reached = (
-            self.closed_form("reach", each, hparams) for each in ((*shape[:2], _LARGE, _LARGE), shape)
-        )
+        large, reached = (self.closed_form("reach", each, hparams) for each in ((*shape[:2], _LARGE, _LARGE), shape))
         if reached is None or large == _LARGE**2 or self.mixes_positions(hparams):
             return ""
         side = math.isqrt(reached)

@@ -117,9 +117,7 @@ def test_no_module_stands_under_a_heading_of_its_own() -> None:
 
 
 @pytest.mark.processes
-def test_local_blocks_say_so_and_may_be_left_out(
-    command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_blocks_say_so_and_may_be_left_out(command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     options = ("--memory", "1GiB", "--shape", "1,64,32,32", "--device", "t4", "--modules", "linear,dwconv")
     assert "dwconv [local: 7 x 7]  " in command("choose", *options).stdout
