@@ -76,7 +76,7 @@ class AreaAttention(nn.Module):
             parts.append(self._attend(tokens[:, whole:], tokens.size(1) - whole))
         context = torch.cat(parts, dim=1).transpose(1, 2)
         context, value = (torch.unflatten(each, 2, x.shape[2:]) for each in (context, value))
-        out: Tensor = self.proj(context + self.pe(value))
+        out: Tensor = self.proj(self.pe(value) + context)
         return out
 
     def _attend(self, tokens: Tensor, length: int) -> Tensor:

@@ -75,5 +75,5 @@ class DeformableAttention(nn.Module):
         offsets = torch.unflatten(offsets.flatten(0, 1), 2, (self.points, 2))
         row, column = (torch.arange(side, device=x.device, dtype=wide) + 0.5 for side in (height, width))
         centre = torch.stack((column.expand(height, -1), row[:, None].expand(-1, width)), dim=2).flatten(0, 1)
-        half = torch.tensor((width / 2, height / 2), device=x.device, dtype=wide)
+        half = torch.stack([row.new_full((), side / 2) for side in (width, height)])
         return (offsets + centre[:, None]) / half - 1

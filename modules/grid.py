@@ -19,6 +19,8 @@ from ._windows import HeadAttention, from_windows, padded, relative_places, wind
 class RelativePositionBias(nn.Module):
     """A learned number for each head and each difference of two places of a square: [1, heads, G G, G G]."""
 
+    places: Tensor
+
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
         self.relative_position_bias_table = nn.Parameter(torch.empty(heads, 2 * size - 1, 2 * size - 1))

@@ -90,7 +90,8 @@ class StateSpaceDuality(nn.Module):
         heads = torch.unflatten(value, 2, (self.heads, -1))
         with without_autocast(mixed):
             read = self._chunks((heads * step.unsqueeze(3)).flatten(2), decay, enter, leave)
-        return read[:, : value.size(1)] + (heads * skip.to(wide)[:, None]).flatten(2)
+        out: Tensor = read[:, : value.size(1)] + (heads * skip.to(wide)[:, None]).flatten(2)
+        return out
 
     def _chunks(self, driven: Tensor, decay: Tensor, enter: Tensor, leave: Tensor) -> Tensor:
         """[B, n, D], with logarithms of decays [B, n, heads], to [B, n, D] with n filled up to whole chunks."""

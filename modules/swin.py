@@ -38,6 +38,7 @@ class ShiftedWindowAttention(HeadAttention):
     """
 
     name = "swin"
+    places: Tensor
 
     def __init__(self, channels: int, *, head_width: int = 32, window_size: int = 7, shift_size: int = 3) -> None:
         super().__init__(channels, head_width)
@@ -56,7 +57,7 @@ class ShiftedWindowAttention(HeadAttention):
         tokens = padded(x, size)
         batch, height, width = tokens.shape[:3]
         down, across = (self.shift_size if side > size else 0 for side in (height, width))
-        bias = self.relative_position_bias_table[self.places].permute(2, 0, 1).unsqueeze(0)  # [1, heads, M M, M M]
+        bias = self.relative_position_bias_table[self.places].permute(2, 0, 1).contiguous().unsqueeze(0)
         if down or across:
             tokens = tokens.roll((-down, -across), (1, 2))
             apart = self._apart(height, width, down, across)

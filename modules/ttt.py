@@ -90,4 +90,5 @@ class TestTimeTraining(nn.Module):
 
 def _stepped(weight: Tensor, gradient: Tensor, dim: int) -> Tensor:
     """Weights less their gradient, whose length over `dim` is kept below 1."""
-    return weight - gradient / (torch.linalg.vector_norm(gradient, dim=dim, keepdim=True) + 1)
+    length: Tensor = torch.linalg.vector_norm(gradient, dim=dim, keepdim=True)
+    return weight - gradient / (length + 1)

@@ -26,7 +26,8 @@ def pool(p: Named, x: Tensor, training: bool, pool_size: int = 3) -> Tensor:
 
 def dwconv(p: Named, x: Tensor, training: bool, kernel_size: int = 7) -> Tensor:
     assert p["dwconv.weight"].shape[2] == kernel_size
-    return joined([seen(image, *x.shape[2:], p, "dwconv") for image in x.flatten(2)], x)
+    height, width = x.shape[2:]
+    return joined([seen(image, height, width, p, "dwconv") for image in x.flatten(2)], x)
 
 
 def gated_cnn(
@@ -42,7 +43,8 @@ def gated_cnn(
     out = []
     for image in x.flatten(2):
         gate, values = project(p, "fc1", image).split(inner)
-        values = torch.cat([values[: inner - convolved], seen(values[inner - convolved :], *x.shape[2:], p, "conv")])
+        kept, last = values.split([inner - convolved, convolved])
+        values = torch.cat([kept, seen(last, x.shape[2], x.shape[3], p, "conv")])
         out.append(project(p, "fc2", gelu(gate) * values))
     return joined(out, x)
 
@@ -311,7 +313,7 @@ def ema_multiscale(p: Named, x: Tensor, training: bool, groups: int = 32) -> Ten
             centred = gated - gated.mean((1, 2), keepdim=True)
             gated = centred / torch.sqrt((centred**2).mean((1, 2), keepdim=True) + 1e-5)
             gated = gated * p["gn.weight"][:, None, None] + p["gn.bias"][:, None, None]
-            near = window(group.flatten(1), *group.shape[1:], p["conv3x3.weight"], p["conv3x3.bias"])
+            near = window(group.flatten(1), height, group.shape[2], p["conv3x3.weight"], p["conv3x3.bias"])
             weights = soft(gated.mean((1, 2))) @ near + soft(near.mean(1)) @ gated.flatten(1)
             parts.append(group * sigmoid(weights.reshape(group.shape[1:])))
         out.append(torch.cat(parts))
