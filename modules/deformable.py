@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_heads, check_input, check_positive
+from ctxbench.modules._layers import without_autocast
 from ctxbench.registry import register
 
 
@@ -71,8 +72,10 @@ class DeformableAttention(nn.Module):
     def _grid(self, tokens: Tensor, x: Tensor, wide: torch.dtype) -> Tensor:
         """[B heads, n, points, 2]: places (x, y) from -1 to 1, the outer borders of the map."""
         height, width = map(int, x.shape[2:])
-        offsets = torch.unflatten(self.sampling_offsets(tokens).to(wide), 2, (self.heads, -1)).transpose(1, 2)
-        offsets = torch.unflatten(offsets.flatten(0, 1), 2, (self.points, 2))
+        weight, bias = self.sampling_offsets.weight.to(wide), self.sampling_offsets.bias.to(wide)
+        with without_autocast(x):
+            offsets = torch.unflatten(functional.linear(tokens.to(wide), weight, bias), 2, (self.heads, -1))
+        offsets = torch.unflatten(offsets.transpose(1, 2).flatten(0, 1), 2, (self.points, 2))
         row, column = (torch.arange(side, device=x.device, dtype=wide) + 0.5 for side in (height, width))
         centre = torch.stack((column.expand(height, -1), row[:, None].expand(-1, width)), dim=2).flatten(0, 1)
         half = torch.stack([row.new_full((), side / 2) for side in (width, height)])

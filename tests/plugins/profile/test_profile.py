@@ -79,7 +79,7 @@ def test_the_bytes_of_all_lines_are_those_of_the_peak_and_of_what_is_saved(key: 
         saved = sum(block.bytes for block in memory.allocations if block.category == "saved for backward")
         assert sum(part.peak_bytes for part in parts) == memory.peak_bytes
         assert sum(part.saved_bytes for part in parts) == saved
-        assert bool(saved) == (mode == "train")
+        assert bool(saved) == (mode == "train" and key != "dwconv")  # which keeps its input and its weight alone
 
 
 @pytest.mark.parametrize("key", [key for key in registry.names() if "train" in modes_of(key)])
