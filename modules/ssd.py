@@ -53,8 +53,7 @@ class StateSpaceDuality(nn.Module):
         super().__init__()
         check_positive(channels=channels, head_width=head_width, d_state=d_state, d_conv=d_conv, expand=expand)
         check_positive(chunk_size=chunk_size)
-        inner = expand * channels
-        if inner % head_width:
+        if (inner := expand * channels) % head_width:
             raise ValueError(f"expand * channels is {inner}; ssd needs a multiple of head_width ({head_width})")
         heads, mixed = inner // head_width, inner + 2 * d_state
         self.channels, self.heads, self.chunk_size, self.bidirectional = channels, heads, chunk_size, bidirectional
