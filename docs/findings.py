@@ -75,7 +75,7 @@ def _memory(run: RunData) -> list[str]:
 def choices() -> str:
     """Choice of a module, by need."""
     field = stored_run("field-cpu").frame
-    mixing = {entry.key for entry in built_in() if entry.position_mixing is not False and entry.family != "pooling"}
+    mixing = {entry.key for entry in built_in() if entry.mixes_positions() and entry.family != "pooling"}
     rows = [
         (
             f"the least memory in {'training' if mode == 'train' else 'inference'} at 128 x 128, 512 channels",
