@@ -75,7 +75,7 @@ def _memory(run: RunData) -> list[str]:
 def choices() -> str:
     """Choice of a module, by need."""
     field = stored_run("field-cpu").frame
-    mixing = {entry.key for entry in built_in() if entry.position_mixing is not False and entry.family != "pooling"}
+    mixing = {entry.key for entry in built_in() if entry.mixes_positions() and entry.family != "pooling"}
     rows = [
         (
             f"the least memory in {'training' if mode == 'train' else 'inference'} at 128 x 128, 512 channels",
@@ -95,7 +95,8 @@ def choices() -> str:
         ("one context for all positions (`aspp`: beside what lies near)", False),
         ("a window, or the own row and column (`coord`), and nothing from elsewhere", True),
     ):
-        rows.append((need, ", ".join(f"`{each.key}`" for each in controls if (reach(each) < POSITIONS) == is_local)))
+        known = [(each.key, found) for each in controls if (found := reach(each)) is not None]
+        rows.append((need, ", ".join(f"`{key}`" for key, found in known if (found < POSITIONS) == is_local)))
     free = [entry.key for entry in built_in() if entry.public_code and "no licence" not in entry.public_code]
     rows.append(
         ("public code under a licence, where trained weights may be found", ", ".join(f"`{key}`" for key in free))

@@ -96,7 +96,8 @@ def module_list() -> str:
     """The registry: what each module computes, and what it costs at SHAPE."""
     rows = []
     for entry in built_in():
-        reached = "all" if reach(entry) == POSITIONS else f"{reach(entry):,}"
+        found = reach(entry)
+        reached = entry.reach if found is None else "all" if found == POSITIONS else f"{found:,}"
         rows.append((f"`{entry.key}`", entry.about, reached, *_costs(entry)))
     counts = dict.fromkeys(("reach", "params, M", "MACs, G"), "counted")
     predicted = dict.fromkeys(("memory, train, MiB", "memory, infer, MiB"), "predicted")
@@ -123,11 +124,9 @@ def module_sources() -> str:
     return "\n".join(f"- `{entry.key}`: {entry.paper}." for entry in built_in())
 
 
-def reach(entry: Entry) -> int:
-    """Number of positions at SHAPE that the one in the centre reaches, as declared."""
-    found = entry.closed_form("reach", SHAPE)
-    assert found is not None
-    return found
+def reach(entry: Entry) -> int | None:
+    """Number of positions at SHAPE that the one in the centre reaches, as declared; None where the input decides it."""
+    return entry.closed_form("reach", SHAPE)
 
 
 def built_in() -> list[Entry]:
@@ -141,10 +140,12 @@ def _case(entry: Entry) -> Case:
 
 @cache
 def peaks(mode: Mode) -> dict[str, float]:
-    """The predicted peak of each module at SHAPE in MiB, without a device."""
+    """The predicted peak of each module at SHAPE in MiB, without a device; without weights there is no training."""
     found = {}
     for entry in built_in():
-        found[entry.key] = predict_peak(*_case(entry).on_meta(), mode=mode).peak_bytes / 2**20
+        module, image = _case(entry).on_meta()
+        if mode == "infer" or count_params(module):
+            found[entry.key] = predict_peak(module, image, mode=mode).peak_bytes / 2**20
     return found
 
 
@@ -154,7 +155,7 @@ def _costs(entry: Entry) -> Iterator[str]:
     yield significant(count_params(module) / 1e6)
     yield significant(count_macs(module, image).macs / 1e9)
     for mode in reversed(MODES):
-        yield f"{peaks(mode)[entry.key]:.0f}"
+        yield f"{peaks(mode)[entry.key]:.0f}" if entry.key in peaks(mode) else "-"
 
 
 def sweep_list() -> str:

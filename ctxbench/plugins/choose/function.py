@@ -34,6 +34,7 @@ def choose(
     modules: "Sequence[Module] | Module | None" = None,
     hparams: Mapping[str, Mapping[str, Any]] | None = None,
     largest_batch: bool = False,
+    local: str = "yes",
     progress: Quiet | None = None,
 ) -> Result[list[choice.Candidate]]:
     """Find the modules that fit into a memory at an input, the fastest first. All is predicted; nothing is measured.
@@ -48,6 +49,7 @@ def choose(
             instances; default: those of the registry.
         hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
         largest_batch: Also the largest batch that fits.
+        local: yes, or no to leave out blocks that see a window alone.
         progress: Told of the progress.
 
     Returns:
@@ -64,6 +66,8 @@ def choose(
     """
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
+    if local not in ("yes", "no"):
+        raise unknown("local", local, ("yes", "no"))
     devices = list(dict.fromkeys([device] if isinstance(device, str) else device))
     for name in devices or [""]:
         if has_clock(name):
@@ -87,7 +91,8 @@ def choose(
     with progress or Quiet() as shown, ForkServer() as server:
         executor, found = CachedExecutor(server), []
         peak = choice.peak_with(executor, Plan(suite.file.measure, ["memory"]), mode)
-        for each in choice.candidates(suite, mode, executor, shown.stage):
+        cases = [case for case in suite.cases() if local == "yes" or not choice.local_of(case)]
+        for each in choice.candidates(cases, mode, suite.file.measure, executor, shown.stage):
             if largest_batch:
                 shown.stage(f"the largest batch of {each.case.title}")
                 each = replace(each, batch=choice.largest_batch(each, limit, peak))
