@@ -18,6 +18,7 @@ from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.cells import heading
 from ctxbench.report.tables.curve import curve_tables
+from ctxbench.results.claims import Verdict
 from ctxbench.table.markdown import escape, render_markdown
 from ctxbench.table.table import Cell, Column, Convention, Row, Table
 
@@ -29,14 +30,16 @@ FITS = "fits"
 EXACT = ("counted", "predicted")
 
 
-def claims(folder: str) -> str:
-    """The claims of the run's suite, and what was found."""
+def claims(folder: str, *, measured: bool = True) -> str:
+    """The claims of the run's suite, and what was found; those without a verdict only if `measured`."""
     table = claim_table(open_run(ROOT / folder))
     if table is None:
         raise SystemExit(f"the suite of {folder} has no claims")
     rows: list[Row] = []
     above = ""
     for claim, verdict, criterion, found in (row.cells for row in table.rows):
+        if not measured and verdict.text == Verdict.MEASURED:
+            continue
         same = replace(criterion, text="the same") if criterion.text == above else criterion
         above = criterion.text
         rows.append(Row((claim, verdict, same, replace(found, text=short_found(found.text)))))
@@ -146,6 +149,11 @@ def _short(table: Table) -> Table:
         columns=tuple(table.columns[i] for i in kept),
         rows=tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows),
     )
+
+
+def short_caption(table: Table) -> Table:
+    """The table with the first clause of each convention."""
+    return replace(table, caption=tuple(map(_first_clause, table.caption)))
 
 
 def _first_clause(line: str) -> str:

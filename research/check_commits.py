@@ -1,4 +1,4 @@
-"""Runs `ctxbench check` on twelve commits of one module; docs/gate-error-rates.md has what it says of each.
+"""Runs `ctxbench check` on twelve commits of one module; docs/plugins/check.md has what it says of each.
 
 Run: python research/check_commits.py [--static] [--out results/check-commits]   (half an hour on two idle cores; with
 --static, which measures no time, a few minutes on any machine)
@@ -95,10 +95,9 @@ def table(folder: Path = OUT) -> str:
     rows = []
     for name in COMMITS:
         found = json.loads(stored(folder, name).read_text(encoding="utf-8"))
-        code = f"{found['exit_code']} ({found['exit_name']})"
-        rows.append([name, outputs(found), exact(found), latency(found, "infer"), latency(found, "train"), code])
+        rows.append([name, outputs(found), exact(found), latency(found, "infer"), latency(found, "train")])
     headings: dict[str, Origin] = {"commit": "label", "outputs and gradients": "text", "exact quantities": "text"}
-    times: dict[str, Origin] = {"latency, infer": "text", "latency, train": "text", "exit code": "text"}
+    times: dict[str, Origin] = {"latency, infer": "text", "latency, train": "text"}
     text: str = render_markdown(plain_table({**headings, **times}, rows))
     return text
 
