@@ -2,16 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import permutations
 from statistics import median
 
-import numpy as np
 import pandas as pd
 from headlines import NEAR, RECALLED, audits, is_printed, peak_errors, recalled, row_name
 from lists import POSITIONS, built_in, markdown, peaks, reach, stored_run
-from scipy.stats import rankdata
 
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import significant
@@ -135,10 +132,6 @@ def _fastest(part: pd.DataFrame, mode: str, among: Iterable[str]) -> str:
     return ", ".join(f"`{row['module']}` {amount(row, each, each.unit)}" for row in rows_of(tied.reset_index())) + " ms"
 
 
-# mIoU on PASCAL Context in percent of whole networks with a ResNet-101 (Geng et al., ICLR 2021, section 3.4).
-PUBLISHED_MIOU = {"ppm": 47.8, "da": 52.6, "ema": 53.1, "dm": 54.4, "apc": 54.7, "acf": 54.0, "ham_nmf": 55.2}
-
-
 def recall_groups() -> str:
     """The blocks by what they learned, with the settings that are not their own."""
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -175,35 +168,6 @@ def recall_bounds() -> str:
     """Accuracy of Bayes's decision in the task `segment`, by the context that it is given."""
     rows = [(what, f"{value:.0f}") for what, value in SEGMENT_BOUNDS.items()]
     return markdown({"known": "label", "segment, %": "counted"}, rows)
-
-
-def recall_published() -> str:
-    """Rank correlation of published mIoU of networks with the recall of their module."""
-    every = [row for row in recalled() if row["module"] in PUBLISHED_MIOU]
-    own = {row["module"]: row for row in every if not row["changed"]}
-    exact = own | {row["module"]: row for row in every if row["changed"]}
-    published = [PUBLISHED_MIOU[key] for key in own]
-    rows = []
-    for kind in RECALLED:
-        cells = []
-        for found in (own, exact):
-            value, chance = rank_correlation(published, [row[f"recall_{kind}"] for row in found.values()])
-            cells.append(f"{value:+.2f} (p = {chance:.3f})")
-        rows.append((f"`{kind}`", *cells))
-    headings = dict.fromkeys(("own gradient", "`ham_nmf` through all steps"), "ratio")
-    table, modules = markdown({"task": "label", **headings}, rows), listed([f"`{key}`" for key in own])
-    looked_at = 2 * len(RECALLED)
-    return (
-        f"{table}\n\nThe modules are {modules}. p is the share of all orders of the modules that correlate as strongly "
-        f"or more. Of {looked_at} correlations, one shows something from p = {0.05 / looked_at:.3f} on (Bonferroni)."
-    )
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Spearman's rank correlation, and the share of all orders that have as strong a one, with either sign."""
-    one, other = (rankdata(values) - (len(second) + 1) / 2 for values in (first, second))
-    every = np.array(list(permutations(other))) @ one / math.sqrt((one @ one) * (other @ other))
-    return float(every[0]), float(np.mean(abs(every) >= abs(every[0]) - 1e-9))
 
 
 def abilities(row: RecordRow) -> list[str]:
@@ -270,10 +234,7 @@ def audit_of(name: str) -> str:
     """The figures of a published table that are not equal as printed, the worst ones first, MOST_ROWS at most."""
     table, found = read_published(name), audits()[name]
     odd = sorted((each for each in found if each.verdict in WORST_FIRST), key=_how_bad)
-    short = [
-        replace(each, why=each.why.partition(";")[0]) if each.verdict == Verdict.NOT_REPRODUCED else each
-        for each in odd[:MOST_ROWS]
-    ]
+    short = [replace(each, why=each.why.partition(";")[0]) for each in odd[:MOST_ROWS]]
     whole, shown = audit_table(table, found), audit_table(table, short)
     caption = tuple(line for line in whole.caption if ", as the source means it:" not in line)
     part = f"Of the {len(odd)} figures that are not equal as printed, {len(short)}:\n\n" * (len(odd) > len(short))

@@ -25,7 +25,7 @@ KINDS = {
     "the year of an era": r"\b2020\b",
 }
 # Other numbers that no run has found, by page, under the reason why they may stand there.
-EXCEPTIONS = {
+EXCEPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "printed by a paper": {
         "suites/bread.md": ("0.50M parameters; 0.50M without", "0.25M"),
     },
