@@ -95,9 +95,10 @@ def table(folder: Path = OUT) -> str:
     rows = []
     for name in COMMITS:
         found = json.loads(stored(folder, name).read_text(encoding="utf-8"))
-        rows.append([name, outputs(found), exact(found), latency(found, "infer"), latency(found, "train")])
+        code = f"{found['exit_code']} ({found['exit_name']})"
+        rows.append([name, outputs(found), exact(found), latency(found, "infer"), latency(found, "train"), code])
     headings: dict[str, Origin] = {"commit": "label", "outputs and gradients": "text", "exact quantities": "text"}
-    times: dict[str, Origin] = {"latency, infer": "text", "latency, train": "text"}
+    times: dict[str, Origin] = {"latency, infer": "text", "latency, train": "text", "exit code": "text"}
     text: str = render_markdown(plain_table({**headings, **times}, rows))
     return text
 
