@@ -248,7 +248,7 @@ def _how_bad(each: Finding) -> tuple[int, float]:
 
 
 def mmsegmentation_near() -> str:
-    """How near mmsegmentation's figures are to the count, and what a head adds to the FCN of its column."""
+    """Errors of mmsegmentation's predicted peaks, and of what a head adds to the FCN of its column."""
     off: dict[tuple[str, ...], float] = {}
     for each in audits()["mmsegmentation"]:
         head, _, column = each.row.partition(" ")
@@ -294,6 +294,6 @@ def network_shares() -> str:
 
 
 def _shares() -> pd.DataFrame:
-    """What each module adds to each network at LARGE_IMAGE, in percent."""
+    """Percent that each module adds to each network at LARGE_IMAGE."""
     found = pd.concat((table.data for table in network_tables(stored_run("networks-cpu"))), ignore_index=True)
     return found[found["shape"] == LARGE_IMAGE].assign(network=found["network"].str.rpartition(":")[2])
