@@ -86,12 +86,12 @@ def validation_summary() -> str:
 
 
 def network_summary() -> str:
-    """timm's networks under AMP by what was left out: errors, coverage, rank, and the families with few in the band."""
-    found, by = passes("networks"), ["known", "device", "mode", "layout"]
+    """timm's networks under AMP without their card: errors, coverage, rank, and the families with few in the band."""
+    found, by = passes("networks"), ["device", "mode", "layout"]
+    found = found[found["known"] == "card left out"]
     rows = [(*map(str, key), *_agreement(part)) for key, part in found.groupby(by)]
-    labels = dict.fromkeys(("left out", *by[1:]), "label")
-    table = markdown({**labels, "passes": "counted", **AGREEMENT}, rows)
-    low = _below(found[found["known"] == "card left out"], ["family", "mode", "layout"])
+    table = markdown({**dict.fromkeys(by, "label"), "passes": "counted", **AGREEMENT}, rows)
+    low = _below(found, ["family", "mode", "layout"])
     return (
         f"{table}\n\nWith the card left out, fewer than {NAMED_BELOW:.0%} are in the band of these families: {low}. "
         f"{source('prediction')}."
@@ -99,12 +99,9 @@ def network_summary() -> str:
 
 
 def _below(part: pd.DataFrame, by: list[str]) -> str:
-    """`Tesla P4, infer (1 of 3)`: the groups with fewer than NAMED_BELOW in their band."""
-    return "; ".join(
-        f"{', '.join(map(str, key))} ({own['in_band'].sum()} of {len(own)})"
-        for key, own in part.groupby(by)
-        if own["in_band"].mean() < NAMED_BELOW
-    )
+    """`Tesla P4 infer, Tesla T4 infer`: the groups with fewer than NAMED_BELOW in their band."""
+    groups = part.groupby(by)
+    return ", ".join(" ".join(map(str, key)) for key, own in groups if own["in_band"].mean() < NAMED_BELOW)
 
 
 def _agreement(part: pd.DataFrame) -> tuple[str, ...]:

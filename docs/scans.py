@@ -138,14 +138,16 @@ def both_headings(cost: str) -> dict[str, Origin]:
 
 
 def scan_predicted() -> str:
-    """From which size on the scan is predicted to be faster, as it is and fused at best."""
+    """From which size on the scan is predicted to be faster, at equal channels, as it is and fused at best."""
     run = open_run(PREDICTED)
     rows = []
     for other, equal, pairing in compared(run):
-        times = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "latency", fused_ms, mode)]
-        rows.append((pairing.conditions["device"], f"`{other}`", equal, *times))
+        if equal == "channels":
+            times = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "latency", fused_ms, mode)]
+            rows.append((pairing.conditions["device"], f"`{other}`", *times))
     rows.sort(key=itemgetter(0))
-    return f"{markdown({'device': 'label', **LABELS, **both_headings('time')}, rows)}\n\nhere: {setup(run)}."
+    labels: dict[str, Origin] = {"device": "label", "beside": "label"}
+    return f"{markdown({**labels, **both_headings('time')}, rows)}\n\nhere: {setup(run)}."
 
 
 def scan_measured() -> str:

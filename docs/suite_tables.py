@@ -23,7 +23,7 @@ from ctxbench.table.table import Cell, Column, Convention, Row, Table
 
 MOST_ROWS = 10
 # Of each list of modules in what was found, so many are named.
-MOST_NAMED = 3
+MOST_NAMED = 2
 # What stands behind a figure's name for a table of its fits.
 FITS = "fits"
 EXACT = ("counted", "predicted")
@@ -137,12 +137,28 @@ def fit_table(figure: Figure, tables: Sequence[tuple[Quantity, Table]]) -> Table
 
 
 def _short(table: Table) -> Table:
-    """The table with labels that all rows share in its title instead of a column."""
-    shared = [i for i in table.labels()[1:] if len({row.cells[i].text for row in table.rows}) == 1]
-    kept = [i for i in range(len(table.columns)) if i not in shared]
+    """The table with labels that all rows share in its title, without those that no row needs to be told apart.
+
+    What all columns are grouped by stands in the title, too.
+    """
+    others = table.labels()[1:]
+    shared = [i for i in others if len({row.cells[i].text for row in table.rows}) == 1]
+    alone = len({row.module for row in table.rows}) == len(table.rows)
+    found = without(table, [table.columns[i].key for i in (others if alone else shared)])
+    groups = list(dict.fromkeys(column.group for column in found.columns if column.group))
+    by = [f"by {groups[0]}"] if len(groups) == 1 and groups[0] not in table.title else []
+    return replace(
+        found,
+        title=", ".join([table.title, *filter(None, (table.rows[0].cells[i].text for i in shared)), *by]),
+        columns=tuple(replace(column, group="" if len(groups) == 1 else column.group) for column in found.columns),
+    )
+
+
+def without(table: Table, keys: Collection[str]) -> Table:
+    """The table without the columns of these keys."""
+    kept = [i for i, column in enumerate(table.columns) if column.key not in keys]
     return replace(
         table,
-        title=", ".join([table.title, *filter(None, (table.rows[0].cells[i].text for i in shared))]),
         columns=tuple(table.columns[i] for i in kept),
         rows=tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows),
     )
