@@ -49,11 +49,8 @@ def _first(documented: Any) -> str:
 
 
 def _arguments(function: Callable[..., Any]) -> str:
-    """The arguments with their defaults."""
-    names, is_keyword = [], False
-    for each in inspect.signature(function).parameters.values():
-        names += ["*"] * (each.kind is each.KEYWORD_ONLY and not is_keyword)
-        is_keyword |= each.kind is each.KEYWORD_ONLY
-        default = "..." if callable(each.default) else repr(each.default)
-        names.append(each.name + f"={default}" * (each.default is not each.empty))
-    return ", ".join(names)
+    """The arguments that may stand without their name, with their defaults; dots for the others."""
+    every = inspect.signature(function).parameters.values()
+    named = [each for each in every if each.kind is each.KEYWORD_ONLY]
+    first = [each.name + f"={each.default!r}" * (each.default is not each.empty) for each in every if each not in named]
+    return ", ".join([*first, *["..."] * bool(named)])

@@ -72,12 +72,13 @@ def metric_list() -> str:
 
 def quantity_list() -> str:
     """The quantities that tables show, `compare --rank-by` takes and suites publish."""
-    rows = [
-        (f"`{each.key}`", heading(each.title, each.unit), each.origin, metric.name)
-        for metric in metrics().values()
-        for each in metric.quantities
-    ]
-    return markdown({"quantity": "label", **dict.fromkeys(("title (unit)", "origin", "metric"), "text")}, rows)
+    rows = []
+    for metric in metrics().values():
+        for origin in dict.fromkeys(each.origin for each in metric.quantities):
+            own = [each for each in metric.quantities if each.origin == origin]
+            named = "; ".join(f"`{each.key}`: {heading(each.title, each.unit)}" for each in own)
+            rows.append((metric.name, origin, named))
+    return markdown({"metric": "label", **dict.fromkeys(("origin", "quantities: title (unit)"), "text")}, rows)
 
 
 def column_list() -> str:
@@ -172,7 +173,7 @@ def sweep_list() -> str:
 
 
 def suite_list() -> str:
-    """The suites: question, size, duration and what the committed run says of the claims."""
+    """The suites: question, size, duration, and how many of the claims the committed run supports."""
     rows = []
     for name in available():
         suite = load(name)
@@ -180,12 +181,13 @@ def suite_list() -> str:
         run = ROOT / "results" / f"{name}-cpu"
         verdicts = ""
         if (run / "run.json").exists():
-            verdicts = ", ".join(f"{len(claims)} {verdict}" for verdict, claims in judged(run).items())
+            claims = {verdict: len(own) for verdict, own in judged(run).items() if verdict is not Verdict.MEASURED}
+            verdicts = f"{claims.get(Verdict.SUPPORTED, 0)} of {sum(claims.values())}" if claims else ""
             verdicts += (part := part_of(run)) and f"; {part}"
         own = [case for case in suite.cases() if case.reference.startswith(f"{registry.BUILT_IN}.")]
         rows.append((title, suite.file.question, str(len(own)), f"{suite.file.minutes:g}", verdicts))
     sizes = {"cases": "counted", "minutes on two cores": "measured"}
-    return markdown({"suite": "label", "question": "text", **sizes, "claims of the committed run": "text"}, rows)
+    return markdown({"suite": "label", "question": "text", **sizes, "claims supported by the committed run": "text"}, rows)
 
 
 def _page_of(suite: str) -> str:

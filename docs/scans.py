@@ -7,8 +7,7 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import cast
 
-from findings import PERCENT, abilities
-from headlines import reached, recalled, row_name
+from headlines import reached, recalled
 from lists import ROOT, markdown
 
 from ctxbench import registry
@@ -18,7 +17,6 @@ from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantity
-from ctxbench.model.read_suite import load
 from ctxbench.plugins.crossover.crossover import Size, crossover
 from ctxbench.plugins.crossover.table import Pairing, pairings, text_of
 from ctxbench.plugins.memory.profile import MemoryProfile
@@ -160,12 +158,3 @@ def scan_measured() -> str:
     ]
     headings: dict[str, Origin] = {f"time, {mode}": "measured" for mode in times}
     return f"{markdown({**LABELS, **headings}, rows)}\n\nhere: {setup(run)}."
-
-
-def scan_recall() -> str:
-    """Accuracy of each of the suite's blocks in the run `recall`."""
-    rows = []
-    for module in load("scan").file.modules:
-        own = [row for row in recalled() if row["module"] == module]
-        rows += [(row_name(row), *abilities(row)) for row in own] or [(f"`{module}`", *["not trained"] * len(PERCENT))]
-    return markdown({"module": "label", **PERCENT}, rows)

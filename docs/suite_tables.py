@@ -22,31 +22,35 @@ from ctxbench.table.markdown import escape, render_markdown
 from ctxbench.table.table import Cell, Column, Convention, Row, Table
 
 MOST_ROWS = 10
-# Of each list of modules in what was found, so many are named.
-MOST_NAMED = 2
+# Of each list of modules in what was found, so many are named; of a longer list than the second number none.
+MOST_NAMED, MOST_LISTED = 2, 8
+# What is said of a finding that has no claim.
+NO_CLAIM = "no claim"
 # What stands behind a figure's name for a table of its fits.
 FITS = "fits"
 EXACT = ("counted", "predicted")
 
 
 def claims(folder: str) -> str:
-    """The claims of the run's suite, and what was found."""
+    """The claims of the run's suite, a line each, with verdict, criterion and what was found."""
     table = claim_table(open_run(ROOT / folder))
     if table is None:
         raise SystemExit(f"the suite of {folder} has no claims")
-    rows: list[Row] = []
-    above = ""
-    for claim, verdict, criterion, found in (row.cells for row in table.rows):
-        same = replace(criterion, text="the same") if criterion.text == above else criterion
-        above = criterion.text
-        rows.append(Row((claim, verdict, same, replace(found, text=short_found(found.text)))))
     part = part_of(ROOT / folder)
-    text = render_markdown(replace(table, title="", rows=tuple(rows)))
-    return text + (part and f"\nThis run has {part} of the suite.\n")
+    lines, above = [f"For {part} of the suite:\n"] * bool(part), ""
+    for claim, verdict, criterion, found in ([cell.text for cell in row.cells] for row in table.rows):
+        same = "as above" if criterion == above else escape(criterion)
+        above = criterion
+        judged = verdict.replace(f" ({NO_CLAIM})", "")
+        lines.append(f"- **{escape(claim)}: {judged}.** Criterion: {same}. Found: {escape(short_found(found))}.")
+    return "\n".join([*lines, "", "<br>\n".join(map(escape, table.caption))])
 
 
 def short_found(text: str) -> str:
-    """A finding with the first modules of each list: `slower: 9 of 58 (apc 0.86, apnb 0.83 and 7 more)`."""
+    """A finding with the first modules of each list: `slower: 5 of 58 (apc 0.86, apnb 0.83 and 3 more)`.
+
+    A list of more than MOST_LISTED is left out: `slower: 9 of 58`.
+    """
     return "; ".join(map(_short_list, text.split("; ")))
 
 
@@ -54,6 +58,8 @@ def _short_list(text: str) -> str:
     items = re.split(r", (?=[a-z])", text)
     if len(items) <= MOST_NAMED + 1:
         return text
+    if len(items) > MOST_LISTED and text.endswith(")") and text.count("(") == text.count(")"):
+        return text.partition(" (")[0]
     kept = ", ".join(items[:MOST_NAMED])
     opened = kept.count("(") - kept.count(")") - text.count("(") + text.count(")")
     return f"{kept} and {len(items) - MOST_NAMED} more{')' * opened}"
