@@ -216,12 +216,12 @@ def gate_measured() -> str:
 
 def findings() -> str:
     """The findings that the README has, a line each."""
-    return _lines(_found(), "docs/")
+    return _lines(_first_found(), "docs/")
 
 
 def every_finding() -> str:
     """All findings, a line each."""
-    return _lines(_found() | _more_found())
+    return _lines(_first_found() | _more_found())
 
 
 def own_numbers() -> str:
@@ -237,7 +237,7 @@ def _lines(found: Mapping[str, str], folder: str = "") -> str:
     )
 
 
-def _found() -> dict[str, str]:
+def _first_found() -> dict[str, str]:
     return {
         "plugins/recall.md": _one_step_ability(),
         "plugins/crossover.md": _crossing(),

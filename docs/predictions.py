@@ -188,17 +188,17 @@ def prediction_fact() -> str:
     models, networks = _language_models(), passes("networks")
     kinds = ", ".join(sorted({str(what).split("-")[0].split(" ")[0] for what in models["what"]}))
     rows = [
-        (f"language models ({kinds}), float32", f"the card, each of {part['device'].nunique()}", mode, *_within(part))
+        ("language models, float32", f"the card, each of {part['device'].nunique()}", mode, *_within(part))
         for mode, part in models.groupby("mode", sort=False)
     ]
     for (card, known, mode), part in networks.groupby(["device", "known", "mode"]):
-        what = f"timm's networks on {card}, {' and '.join(sorted(set(part['layout'])))}"
-        rows.append((f"{what}, AMP in float16", f"the {str(known).removesuffix(' left out')}", mode, *_within(part)))
+        what = f"timm's networks, {str(card).removeprefix('NVIDIA GeForce ')}, AMP in float16"
+        rows.append((what, f"the {str(known).removesuffix(' left out')}", mode, *_within(part)))
     labels = dict.fromkeys(("whole passes of", "left out of the fit", "mode"), "label")
     table = markdown({**labels, **dict.fromkeys(("half are within", "in the 80 % band"), "ratio")}, rows)
     low = _below(models, ["device", "mode"])
     return (
-        f"**Predicted times** beside those that others published:\n\n{table}\n\nThe language models have no "
+        f"**Predicted times** beside those that others published:\n\n{table}\n\nThe language models ({kinds}) have no "
         f"convolution. Fewer than {NAMED_BELOW:.0%} of their passes are in the band on {low}. The rates "
         f"were fitted to measurements of {_measured_cards()} ({source('prediction')})."
     )
