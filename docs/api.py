@@ -52,5 +52,7 @@ def _arguments(function: Callable[..., Any]) -> str:
     """The arguments that may stand without their name, with their defaults; dots for the others."""
     every = inspect.signature(function).parameters.values()
     named = [each for each in every if each.kind is each.KEYWORD_ONLY]
-    first = [each.name + f"={each.default!r}" * (each.default is not each.empty) for each in every if each not in named]
-    return ", ".join([*first, *["..."] * bool(named)])
+    first = [each for each in every if each not in named]
+    texts = ["..." if callable(each.default) else repr(each.default) for each in first]
+    shown = [each.name + f"={text}" * (each.default is not each.empty) for each, text in zip(first, texts, strict=True)]
+    return ", ".join([*shown, *["..."] * bool(named)])

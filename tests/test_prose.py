@@ -57,6 +57,7 @@ EXCEPTIONS = {
         "plugins/predict.md": ("tf32", "maps of 16 bits", "EfficientFormerV2", "and 5090 (networks)"),
         "sharing.md": ("Type 42", "contain 1."),
         "repeatability.md": ("about 83 %",),
+        "results.md": ('"table3/index',),
         "suites/precision.md": ("24 significant", "has 11", "has 8", "of 16 bits take", "of 16 bits save"),
         "plugins/recall.md": ("1,797 images", "about 95 %", "3e-4"),
     },
@@ -106,7 +107,6 @@ def test_what_explains_may_have_digits() -> None:
 MOST_WORDS = 30
 # Pages that still have so many longer sentences, at most.
 LONGER = {
-    "bring-your-own.md": 2,
     "gate-error-rates.md": 6,
     "other-tools.md": 2,
     "plugins/audit.md": 6,
@@ -117,7 +117,6 @@ LONGER = {
     "plugins/profile.md": 5,
     "plugins/recall.md": 6,
     "plugins/verify.md": 4,
-    "safety.md": 14,
 }
 NO_SENTENCES = re.compile(
     r"<!-- (?:table: .*?<!-- /table|simulated: begin.*?<!-- simulated: end) -->|^ *```.*?^ *```|<!--.*?-->"
@@ -148,9 +147,9 @@ def test_a_long_sentence_is_found_and_a_list_of_short_ones_is_none() -> None:
     ]
 
 
-MOST_ON_A_PAGE = 4000
+MOST_ON_A_PAGE = 3000
 # Pages that are still longer.
-LONG_PAGES = {"plugins/audit.md": 9200}
+LONG_PAGES = {"plugins/audit.md": 9200, "plugins/check.md": 4000, "plugins/recall.md": 4000}
 
 
 @pytest.mark.parametrize("page", [page.relative_to(DOCS).as_posix() for page in PAGES])

@@ -32,8 +32,8 @@ from .listed import listed_axes
 from .style import DASHES, FAINT, FAMILIES, INK, MARKERS, PALE, PAPER, SMALL, Drawing, Look, looks
 from .ticks import log_axis
 
-# Axes beside each other, and their inches: the least wide, and how high.
-_COLUMNS, _LEAST, _HEIGHT = 3, 2.2, 2.1
+# Axes beside each other, and their inches: the least wide, and how high; the same with many names at lines.
+_COLUMNS, _LEAST, _HEIGHT, _HIGH = 3, 2.2, 2.1, 3.0
 # Inches of a module's line in a list, and of what is above and below the lines.
 _LINE, _ASIDE = 0.15, 0.8
 # Characters of a line of the legend.
@@ -81,7 +81,7 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     for panel, own in shown.items():
         frame = panel.frame.loc[_rows_of(own)]
         drawn.append((panel, frame.assign(family="") if _are_many(own, figure) else frame))
-    heights = [_height(own) * rows + LINE * _legend_lines(own, figure, sheet) for own in shown.values()]
+    heights = [_height(own, figure) * rows + LINE * _legend_lines(own, figure, sheet) for own in shown.values()]
     origins = {origin_of(each, panel.records).partition(",")[0] for panel in shown for each in ys}
     picture, places = parts(figure.title, sheet, drawn, heights, origins)
     drawing = Drawing(picture, _caption(figure, found, shown))
@@ -202,9 +202,11 @@ def _is_list(own: Lines) -> bool:
     return max(map(len, own.values())) > _MANY and not is_numeric(line.frame["x"] for line in _all(own))
 
 
-def _height(own: Lines) -> float:
+def _height(own: Lines, figure: Figure) -> float:
     """Inches of axes."""
-    return _LINE * max(map(len, own.values())) + _ASIDE if _is_list(own) else _HEIGHT
+    if _is_list(own):
+        return _LINE * max(map(len, own.values())) + _ASIDE
+    return _HIGH if _are_many(own, figure) else _HEIGHT
 
 
 def _beside(own: Lines, sheet: FigureSize) -> int:

@@ -109,21 +109,23 @@ def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     heights = [_HEIGHT * len(cells) / columns] * len(shown)
     figure, found = parts("Ability against cost", sheet, shown, heights, ("trained", "measured"))
     drawing = Drawing(figure, "What was reached on small tasks, against costs; named, on the dashed line: nothing is cheaper and better.")
-    named = []
+    named: list[tuple[Axes, Panel, pd.DataFrame, pd.DataFrame]] = []
     for (panel, rows), part in zip(shown, found, strict=True):
         grid = part.subplots(len(cells) // columns, columns, sharey=True)
         for (kind, key), axes in zip(cells, grid.flat, strict=True):
-            named.append((axes, panel, _against(drawing, axes, panel, rows, kind, key)))
+            named.append((axes, panel, *_against(drawing, axes, panel, rows, kind, key)))
     freeze_layout(figure)
-    for axes, panel, front in named:
+    for axes, panel, front, others in named:
         texts = [wrapped(label_of(row), _NAME) for row in panel.records_of(front)]
         if len(front):
-            place_labels(axes, front["x"], front["y"], texts, [3.0] * len(front))
+            place_labels(axes, front["x"], front["y"], texts, [3.0] * len(front), others[["x", "y"]])
     return drawing
 
 
-def _against(drawing: Drawing, axes: Axes, panel: Panel, rows: pd.DataFrame, kind: str, key: str) -> pd.DataFrame:
-    """Draw the points and the front, and return the front's."""
+def _against(
+    drawing: Drawing, axes: Axes, panel: Panel, rows: pd.DataFrame, kind: str, key: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Draw the points and the front, and return the front's points and the others."""
     each, appearance = quantity(key), looks(rows["module"])
     placed = rows.assign(x=rows[each.column].astype("float64") / each.unit.factor, y=rows[f"recall_{kind}"])
     before: Counter[str] = Counter()
@@ -151,7 +153,7 @@ def _against(drawing: Drawing, axes: Axes, panel: Panel, rows: pd.DataFrame, kin
     axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, panel.records_of(rows)).partition(',')[0]})")
     axes.tick_params(labelbottom=True)
     axes.grid(which="major")
-    return front
+    return front, placed[placed["y"].notna()].drop(front.index)
 
 
 FIGURES = (
