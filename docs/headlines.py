@@ -233,7 +233,8 @@ def own_numbers() -> str:
 def _lines(found: Mapping[str, str], folder: str = "") -> str:
     """Findings without intervals, each with the page that has it."""
     return "\n".join(
-        f"- {INTERVAL.sub('', text)} ([{Path(page).name.partition('.')[0]}]({folder}{page}))" for page, text in found.items()
+        f"- {INTERVAL.sub('', text)} ([{Path(page).name.partition('.')[0]}]({folder}{page}))"
+        for page, text in found.items()
     )
 
 
@@ -345,9 +346,7 @@ def _scanned() -> str:
 
 
 def _one_step() -> str:
-    _must_be(
-        SUPPORTED, "gradient-cpu", "Training memory is O(1) in K with one step and O(K) with all steps"
-    )
+    _must_be(SUPPORTED, "gradient-cpu", "Training memory is O(1) in K with one step and O(K) with all steps")
     _must_be(NOT_SUPPORTED, "gradient-cpu", "The one-step gradient's direction is approximately right")
     cosine = stored_run("gradient-cpu").frame["gradient_cosine_input"].dropna()
     cosine = cosine[cosine < 1 - 1e-9]

@@ -193,7 +193,9 @@ def suite_list() -> str:
         own = [case for case in suite.cases() if case.reference.startswith(f"{registry.BUILT_IN}.")]
         rows.append((title, suite.file.question, str(len(own)), f"{suite.file.minutes:g}", verdicts))
     sizes = {"cases": "counted", "minutes on two cores": "measured"}
-    return markdown({"suite": "label", "question": "text", **sizes, "claims supported by the committed run": "text"}, rows)
+    return markdown(
+        {"suite": "label", "question": "text", **sizes, "claims supported by the committed run": "text"}, rows
+    )
 
 
 def _page_of(suite: str) -> str:

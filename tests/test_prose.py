@@ -117,6 +117,7 @@ LONGER = {
     "plugins/profile.md": 5,
     "plugins/recall.md": 6,
     "plugins/verify.md": 4,
+    "safety.md": 4,
 }
 NO_SENTENCES = re.compile(
     r"<!-- (?:table: .*?<!-- /table|simulated: begin.*?<!-- simulated: end) -->|^ *```.*?^ *```|<!--.*?-->"

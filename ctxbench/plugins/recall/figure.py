@@ -108,7 +108,10 @@ def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     cells = cells if columns == len(kinds) else sorted(cells, key=lambda cell: kinds.index(cell[0]))
     heights = [_HEIGHT * len(cells) / columns] * len(shown)
     figure, found = parts("Ability against cost", sheet, shown, heights, ("trained", "measured"))
-    drawing = Drawing(figure, "What was reached on small tasks, against costs; named, on the dashed line: nothing is cheaper and better.")
+    drawing = Drawing(
+        figure,
+        "What was reached on small tasks, against costs; named, on the dashed line: nothing is cheaper and better.",
+    )
     named: list[tuple[Axes, Panel, pd.DataFrame, pd.DataFrame]] = []
     for (panel, rows), part in zip(shown, found, strict=True):
         grid = part.subplots(len(cells) // columns, columns, sharey=True)
