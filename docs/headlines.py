@@ -283,7 +283,7 @@ def _counted(what: str, found: str) -> str:
 
 
 def _must_be(verdict: claims.Verdict, run: str, claim: str) -> str:
-    """What a run has found for a claim; ends the command where its verdict is not that of a sentence below."""
+    """Finding of a run on a claim; ends the command where its verdict is not that of a sentence below."""
     table = claim_table(stored_run(run))
     assert table is not None
     for said, judged, _, found in ([cell.text for cell in row.cells] for row in table.rows):
