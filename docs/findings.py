@@ -33,7 +33,7 @@ PERCENT = dict.fromkeys((f"{kind}, %" for kind in RECALLED), "measured")
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
 MOST_NAMED = 5
 # An input this many times as large as a standard normal one, a training step should survive.
-SURVIVED = 64
+SURVIVED = 16
 # Whole networks are compared at this input.
 LARGE_IMAGE = "1x3x512x512"
 # What a module adds to a network, in percent: heading and origin; below LITTLE it is little.

@@ -92,12 +92,12 @@ def validation_summary() -> str:
 
 
 def network_summary() -> str:
-    """timm's networks under AMP by what was left out: errors, coverage, rank, and the families with few in the band."""
-    found, by = passes("networks"), ["known", "device", "mode", "layout"]
+    """timm's networks under AMP without their card: errors, coverage, rank, and the families with few in the band."""
+    found, by = passes("networks"), ["device", "mode", "layout"]
+    found = found[found["known"] == "card left out"]
     rows = [(*map(str, key), *_agreement(part)) for key, part in found.groupby(by)]
-    labels = dict.fromkeys(("left out", *by[1:]), "label")
-    table = markdown({**labels, "passes": "counted", **AGREEMENT}, rows)
-    low = _below(found[found["known"] == "card left out"], ["family", "mode", "layout"])
+    table = markdown({**dict.fromkeys(by, "label"), "passes": "counted", **AGREEMENT}, rows)
+    low = _below(found, ["family", "mode", "layout"])
     return (
         f"{table}\n\nWith the card left out, fewer than {NAMED_BELOW:.0%} are in the band of these families: {low}. "
         f"{source('prediction')}."
@@ -105,12 +105,9 @@ def network_summary() -> str:
 
 
 def _below(part: pd.DataFrame, by: list[str]) -> str:
-    """`Tesla P4, infer (1 of 3)`: the groups with fewer than NAMED_BELOW in their band."""
-    return "; ".join(
-        f"{', '.join(map(str, key))} ({own['in_band'].sum()} of {len(own)})"
-        for key, own in part.groupby(by)
-        if own["in_band"].mean() < NAMED_BELOW
-    )
+    """`Tesla P4 infer, Tesla T4 infer`: the groups with fewer than NAMED_BELOW in their band."""
+    groups = part.groupby(by)
+    return ", ".join(" ".join(map(str, key)) for key, own in groups if own["in_band"].mean() < NAMED_BELOW)
 
 
 def _agreement(part: pd.DataFrame) -> tuple[str, ...]:
@@ -190,17 +187,17 @@ def prediction_fact() -> str:
     models, networks = _language_models(), passes("networks")
     kinds = ", ".join(sorted({str(what).split("-")[0].split(" ")[0] for what in models["what"]}))
     rows = [
-        (f"language models ({kinds}), float32", f"the card, each of {part['device'].nunique()}", mode, *_within(part))
+        ("language models, float32", f"the card, each of {part['device'].nunique()}", mode, *_within(part))
         for mode, part in models.groupby("mode", sort=False)
     ]
     for (card, known, mode), part in networks.groupby(["device", "known", "mode"]):
-        what = f"timm's networks on {card}, {' and '.join(sorted(set(part['layout'])))}"
-        rows.append((f"{what}, AMP in float16", f"the {str(known).removesuffix(' left out')}", mode, *_within(part)))
+        what = f"timm's networks, {str(card).removeprefix('NVIDIA GeForce ')}, AMP in float16"
+        rows.append((what, f"the {str(known).removesuffix(' left out')}", mode, *_within(part)))
     labels = dict.fromkeys(("whole passes of", "left out of the fit", "mode"), "label")
     table = markdown({**labels, **dict.fromkeys(("half are within", "in the 80 % band"), "ratio")}, rows)
     low = _below(models, ["device", "mode"])
     return (
-        f"**Predicted times** beside those that others published:\n\n{table}\n\nThe language models have no "
+        f"**Predicted times** beside those that others published:\n\n{table}\n\nThe language models ({kinds}) have no "
         f"convolution. Fewer than {NAMED_BELOW:.0%} of their passes are in the band on {low}. The rates "
         f"were fitted to measurements of {_measured_cards()} ({source('prediction')})."
     )

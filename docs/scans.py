@@ -7,8 +7,7 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import cast
 
-from findings import PERCENT, abilities
-from headlines import reached, recalled, row_name
+from headlines import reached, recalled
 from lists import ROOT, markdown
 
 from ctxbench import registry
@@ -18,7 +17,6 @@ from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantity
-from ctxbench.model.read_suite import load
 from ctxbench.plugins.crossover.crossover import Size, crossover
 from ctxbench.plugins.crossover.table import Pairing, pairings, text_of
 from ctxbench.plugins.memory.profile import MemoryProfile
@@ -138,14 +136,16 @@ def both_headings(cost: str) -> dict[str, Origin]:
 
 
 def scan_predicted() -> str:
-    """From which size on the scan is predicted to be faster, as it is and fused at best."""
+    """From which size on the scan is predicted to be faster, at equal channels, as it is and fused at best."""
     run = open_run(PREDICTED)
     rows = []
     for other, equal, pairing in compared(run):
-        times = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "latency", fused_ms, mode)]
-        rows.append((pairing.conditions["device"], f"`{other}`", equal, *times))
+        if equal == "channels":
+            times = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "latency", fused_ms, mode)]
+            rows.append((pairing.conditions["device"], f"`{other}`", *times))
     rows.sort(key=itemgetter(0))
-    return f"{markdown({'device': 'label', **LABELS, **both_headings('time')}, rows)}\n\nhere: {setup(run)}."
+    labels: dict[str, Origin] = {"device": "label", "beside": "label"}
+    return f"{markdown({**labels, **both_headings('time')}, rows)}\n\nhere: {setup(run)}."
 
 
 def scan_measured() -> str:
@@ -158,12 +158,3 @@ def scan_measured() -> str:
     ]
     headings: dict[str, Origin] = {f"time, {mode}": "measured" for mode in times}
     return f"{markdown({**LABELS, **headings}, rows)}\n\nhere: {setup(run)}."
-
-
-def scan_recall() -> str:
-    """Accuracy of each of the suite's blocks in the run `recall`."""
-    rows = []
-    for module in load("scan").file.modules:
-        own = [row for row in recalled() if row["module"] == module]
-        rows += [(row_name(row), *abilities(row)) for row in own] or [(f"`{module}`", *["not trained"] * len(PERCENT))]
-    return markdown({"module": "label", **PERCENT}, rows)

@@ -6,6 +6,7 @@ Behind the folder may stand
 
 - `claims`, for the claims of the run's suite and what was found, `claims judged` without those that have no verdict, or
   `verdicts`, for a line for each verdict;
+- `without` and the keys of columns that its own table leaves out;
 - the name of a figure of the suite, for the tables of its numbers; and behind that the modules and quantities that are
   shown (`error mhsa,ham_nmf`), ten rows at most, or `fits` for a table of what was fitted alone.
 
@@ -85,9 +86,10 @@ def run_table(folder: str, part: str = "", which: str = "") -> str:
         return verdict_list(ROOT / folder)
     if part == "claims":
         return suite_tables.claims(folder, measured=which != "judged")
-    if part:
+    if part not in ("", "without"):
         return suite_tables.figure_block(folder, part, which)
-    return render_markdown(comparison_table([RunFolder.open(ROOT / folder)]))
+    table = comparison_table([RunFolder.open(ROOT / folder)])
+    return render_markdown(suite_tables.without(table, which.split(",")))
 
 
 def pictures() -> dict[Path, Path]:

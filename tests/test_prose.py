@@ -27,7 +27,7 @@ KINDS = {
 # Other numbers that no run has found, by page, under the reason why they may stand there.
 EXCEPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "printed by a paper": {
-        "suites/bread.md": ("0.50M parameters; 0.50M without", "0.25M"),
+        "suites/hamburger.md": ("0.50M parameters; 0.50M without", "0.25M"),
     },
     "decided in the code or a suite, and tested there": {
         "gate-error-rates.md": (
@@ -56,6 +56,7 @@ EXCEPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "plugins/predict.md": ("maps of 16 bits", "EfficientFormerV2", "and 5090 (networks)"),
         "sharing.md": ("Type 42", "contain 1."),
         "repeatability.md": ("about 83 %",),
+        "results.md": ('"table3/index',),
         "suites/precision.md": ("24 significant", "has 11", "has 8", "of 16 bits take", "of 16 bits save"),
         "plugins/recall.md": ("1,797 images", "about 95 %"),
     },
@@ -105,10 +106,9 @@ def test_what_explains_may_have_digits() -> None:
 MOST_WORDS = 30
 # Pages that still have so many longer sentences, at most.
 LONGER = {
-    "bring-your-own.md": 2,
     "gate-error-rates.md": 6,
     "other-tools.md": 2,
-    "safety.md": 14,
+    "safety.md": 4,
 }
 NO_SENTENCES = re.compile(
     r"<!-- (?:table: .*?<!-- /table|simulated: begin.*?<!-- simulated: end) -->|^ *```.*?^ *```|<!--.*?-->"
@@ -140,7 +140,8 @@ def test_a_long_sentence_is_found_and_a_list_of_short_ones_is_none() -> None:
 
 
 MOST_NUMBERS = 2
-MADE = re.compile(r"<!-- table: .*?-->\n(.*?)<!-- /table -->", re.DOTALL)
+# Without the tables of a run and its claims.
+MADE = re.compile(r"<!-- table: (?!results/)[^>]*-->\n(.*?)<!-- /table -->", re.DOTALL)
 # How sure a number is, its date, and what has digits and is none.
 NO_NUMBER = re.compile(r" \[[^\]]*\]| \((?:p = |\d+ of )[^)]*\)|`[^`]*`|\d{4}-\d\d-\d\d|\]\([^)]*\)")
 NUMBER = re.compile(r"(?<![\w.,-])[+-]?\d[\d.,]*")
@@ -166,9 +167,9 @@ def test_a_crowded_sentence_is_found_and_a_table_is_none() -> None:
     assert crowded(block.format(f"{sure}\n\n| 1 | 2 | 3 |\n\nhere: 1, 2, 3.")) == []
 
 
-MOST_ON_A_PAGE = 4000
+MOST_ON_A_PAGE = 3000
 # Pages that are still longer.
-LONG_PAGES: dict[str, int] = {}
+LONG_PAGES = {"gate-error-rates.md": 3300}
 
 
 @pytest.mark.parametrize("page", [page.relative_to(DOCS).as_posix() for page in PAGES])
