@@ -160,6 +160,11 @@ def _short(table: Table) -> Table:
     )
 
 
+def short_caption(table: Table) -> Table:
+    """The table with the first clauses of its conventions."""
+    return replace(table, caption=tuple(map(_first_clause, table.caption)))
+
+
 def without(table: Table, keys: Collection[str]) -> Table:
     """The table without the columns of these keys."""
     kept = [i for i, column in enumerate(table.columns) if column.key not in keys]
