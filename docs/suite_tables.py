@@ -161,8 +161,10 @@ def _short(table: Table) -> Table:
 
 
 def short_caption(table: Table) -> Table:
-    """The table with the first clauses of its conventions."""
-    return replace(table, caption=tuple(map(_first_clause, table.caption)))
+    """The table with the first clauses of the conventions of what it shows."""
+    shown = " ".join(column.name for column in table.columns)
+    lines = [line for line in table.caption if not isinstance(line, Convention) or line.partition(":")[0] in shown]
+    return replace(table, caption=tuple(map(_first_clause, lines)))
 
 
 def without(table: Table, keys: Collection[str]) -> Table:
