@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.number import significant
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
-from ctxbench.model.metric import Column, Metric
+from ctxbench.model.metric import Metric
 from ctxbench.model.metrics import metrics
 from ctxbench.model.read_suite import available, load
 from ctxbench.plugins.macs.counter import count_macs
@@ -85,12 +85,6 @@ def quantity_list() -> str:
             named = "; ".join(f"`{each.key}`: {heading(each.title, each.unit)}" for each in own)
             rows.append((metric.name, origin, named))
     return markdown({"metric": "label", **dict.fromkeys(("origin", "quantities: title (unit)"), "text")}, rows)
-
-
-def column_list() -> str:
-    """All columns that metrics fill."""
-    rows = [(metric.name, _every_column(metric.columns)) for metric in metrics().values()]
-    return markdown({"metric": "label", "columns of `records.csv`": "text"}, rows)
 
 
 def module_list() -> str:
@@ -264,17 +258,6 @@ def _when(metric: Metric) -> str:
     if not metric.asked_for:
         return "where it applies"
     return "by default" if metric.default else "if named"
-
-
-def _every_column(columns: Sequence[Column]) -> str:
-    own = {each.name for each in columns}
-    return ", ".join(f"`{name}`" for name in dict.fromkeys(_both_modes(each.name, own) for each in columns))
-
-
-def _both_modes(name: str, names: Collection[str]) -> str:
-    """`latency_train_ms` as `latency_*_ms` if there is one for each mode."""
-    short = "_".join("*" if part in MODES else part for part in name.split("_"))
-    return short if all(short.replace("*", mode) in names for mode in MODES) else name
 
 
 def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> str:

@@ -33,7 +33,10 @@ EXACT = ("counted", "predicted")
 
 
 def claims(folder: str, *, measured: bool = True) -> str:
-    """The claims of the run's suite, a line each, with criterion and what was found; all of them if `measured`."""
+    """The claims of the run's suite, a line each, with verdict, criterion and what was found.
+
+    Those without a verdict only if `measured`.
+    """
     table = claim_table(open_run(ROOT / folder))
     if table is None:
         raise SystemExit(f"the suite of {folder} has no claims")
@@ -161,6 +164,13 @@ def _short(table: Table) -> Table:
         title=", ".join([table.title, *filter(None, (table.rows[0].cells[i].text for i in shared)), *by]),
         columns=tuple(replace(column, group="" if len(groups) == 1 else column.group) for column in found.columns),
     )
+
+
+def short_caption(table: Table) -> Table:
+    """The table with the first clauses of the conventions of what it shows."""
+    shown = " ".join(column.name for column in table.columns)
+    lines = [line for line in table.caption if not isinstance(line, Convention) or line.partition(":")[0] in shown]
+    return replace(table, caption=tuple(map(_first_clause, lines)))
 
 
 def without(table: Table, keys: Collection[str]) -> Table:

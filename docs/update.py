@@ -89,7 +89,7 @@ def run_table(folder: str, part: str = "", which: str = "") -> str:
     if part not in ("", "without"):
         return suite_tables.figure_block(folder, part, which)
     table = comparison_table([RunFolder.open(ROOT / folder)])
-    return render_markdown(suite_tables.without(table, which.split(",")))
+    return render_markdown(suite_tables.short_caption(suite_tables.without(table, which.split(","))))
 
 
 def pictures() -> dict[Path, Path]:

@@ -8,7 +8,6 @@ from types import ModuleType
 
 import pytest
 
-from ctxbench.base.mode import MODES
 from ctxbench.model.metrics import metrics, quantities
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -108,16 +107,11 @@ def test_the_docs_list_every_quantity() -> None:
         assert key in [each.key for each in metrics()[metric].quantities]
 
 
-def test_the_docs_list_every_metric_and_its_columns() -> None:
+def test_the_docs_list_every_metric() -> None:
     assert [names_in(row[0]) for row in rows_of("suite-files.md", "metric-list")] == [[name] for name in metrics()]
     assert [row[1] for row in rows_of("suite-files.md", "metric-list")] == [
         metric.about for metric in metrics().values()
     ]
-    rows = rows_of("reference.md", "column-list")
-    assert [row[0] for row in rows] == list(metrics())
-    for name, cell in rows:
-        listed = {column.replace("*", mode) for column in names_in(cell) for mode in MODES}
-        assert listed == {column.name for column in metrics()[name].columns}
 
 
 def test_a_scan_is_compared_at_its_default_width_and_at_the_other_blocks_parameters() -> None:
