@@ -162,14 +162,11 @@ def _costs(entry: Entry) -> Iterator[str]:
 
 def sweep_list() -> str:
     """Costs of the driver of a simulated sweep."""
-    rows = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
-    body = [
-        (f"{r['slots']}", f"{r['cases']:,}", f"{r['processes']:,}", f"{r['wall_s']:.0f}",
-         f"{r['driver_ms_per_case']:.1f}", f"{r['waiting_share']:.1%}")
-        for r in rows
-    ]  # fmt: skip
-    times = dict.fromkeys(("seconds", "driver, ms of processor time a case", "waiting"), "measured")
-    return markdown({**dict.fromkeys(("slots", "cases", "processes"), "counted"), **times}, body)
+    (row,) = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
+    return (
+        f"The driver of {row['slots']} slots takes {row['driver_ms_per_case']:.1f} ms of processor time a case. Over "
+        f"{row['cases']:,} cases the slots wait for {row['waiting_share']:.1%} of their time."
+    )
 
 
 def suite_list() -> str:
@@ -277,8 +274,8 @@ def operator_counts() -> str:
     of_operator = frame.groupby("operator")[verdicts].sum()
     whole = int((of_operator["right"] == of_operator.sum(axis=1)).sum())
     lead = (
-        f"**{len(of_operator):,} operators of PyTorch's own list in {of_operator.to_numpy().sum():,} cases: "
-        f"{of_operator['wrong'].sum():,} are wrong without a mark.** {whole:,} operators are "
+        f"**Of {of_operator.to_numpy().sum():,} cases of operators of PyTorch's own list, "
+        f"{of_operator['wrong'].sum():,} are wrong without a mark.** Of {len(of_operator):,} operators, {whole:,} are "
         "right in each of their cases."
     )
     return f"{lead}\n\n{markdown({'dtype': 'label', **dict.fromkeys(verdicts, 'counted')}, rows)}"

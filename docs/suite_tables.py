@@ -18,6 +18,7 @@ from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.cells import heading
 from ctxbench.report.tables.curve import curve_tables
+from ctxbench.results.claims import Verdict
 from ctxbench.table.markdown import escape, render_markdown
 from ctxbench.table.table import Cell, Column, Convention, Row, Table
 
@@ -31,14 +32,19 @@ FITS = "fits"
 EXACT = ("counted", "predicted")
 
 
-def claims(folder: str) -> str:
-    """The claims of the run's suite, a line each, with verdict, criterion and what was found."""
+def claims(folder: str, *, measured: bool = True) -> str:
+    """The claims of the run's suite, a line each, with verdict, criterion and what was found.
+
+    Those without a verdict only if `measured`.
+    """
     table = claim_table(open_run(ROOT / folder))
     if table is None:
         raise SystemExit(f"the suite of {folder} has no claims")
     part = part_of(ROOT / folder)
     lines, above = [f"For {part} of the suite:\n"] * bool(part), ""
     for claim, verdict, criterion, found in ([cell.text for cell in row.cells] for row in table.rows):
+        if not measured and verdict == Verdict.MEASURED:
+            continue
         same = "as above" if criterion == above else escape(criterion)
         above = criterion
         judged = verdict.replace(f" ({NO_CLAIM})", "")

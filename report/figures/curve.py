@@ -129,10 +129,10 @@ def _fitting(own: Lines, figure: Figure) -> Lines:
 def _are_many(own: Lines, figure: Figure) -> bool:
     """Return whether the lines are of more modules than looks tell apart, and few have another exponent."""
     lines = _all(own)
-    if len({line.module for line in lines}) <= _MANY or figure.scale != "log":
+    many = len({line.module for line in lines}) > _MANY and figure.scale == "log"
+    if not many or not is_numeric(line.frame["x"] for line in lines):
         return False
-    few = all(len(_unlike(each, figure)) <= _MANY for each in own.values())
-    return few and is_numeric(line.frame["x"] for line in lines)
+    return all(len(_unlike(each, figure)) <= _MANY for each in own.values())
 
 
 def _unlike(lines: Sequence[Series], figure: Figure) -> list[Series]:
