@@ -191,7 +191,7 @@ def suite_list() -> str:
 
 def _page_of(suite: str) -> str:
     """The page of the docs that shows the claims of a suite's run; "" if none does."""
-    block = f"<!-- table: results/{suite}-cpu claims -->"
+    block = f"<!-- table: results/{suite}-cpu claims"
     found = (page for page in doc_pages() if block in page.read_text(encoding="utf-8"))
     return next((page.relative_to(ROOT / "docs").as_posix() for page in found), "")
 

@@ -26,8 +26,6 @@ KINDS = {
 }
 # Other numbers that no run has found, by page, under the reason why they may stand there.
 EXCEPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
-    "printed by a paper": {
-    },
     "decided in the code or a suite, and tested there": {
         "gate-error-rates.md": (
             "4, 6, 9, 13, 19 and 28 pairs", "(1.5 %, never", "at most 2.5 % of all", "makes it 1.5 %",
