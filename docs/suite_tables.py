@@ -158,7 +158,7 @@ def _short(table: Table) -> Table:
     alone = len({row.module for row in table.rows}) == len(table.rows)
     found = without(table, [table.columns[i].key for i in (others if alone else shared)])
     groups = list(dict.fromkeys(column.group for column in found.columns if column.group))
-    by = [f"by {groups[0]}"] if len(groups) == 1 and groups[0] not in table.title else []
+    by = [f"columns: {groups[0]}"] if len(groups) == 1 and f"by {groups[0]}" not in table.title else []
     return replace(
         found,
         title=", ".join([table.title, *filter(None, (table.rows[0].cells[i].text for i in shared)), *by]),
