@@ -112,17 +112,16 @@ def scan_lead() -> str:
 
 
 def scan_counts() -> str:
-    """Parameters, and from which size on the scan has fewer MACs and needs less memory."""
+    """Parameters, and from which size on the scan has fewer MACs and needs less memory to train."""
     run = open_run(PREDICTED)
     rows = []
     for other, equal, pairing in compared(run):
         if pairing.conditions["device"] == run.devices()[0]:  # the same on every device
             params = [f"{row['params'] / 1e3:.1f}" for row in pairing.rows[0][1:]]
-            macs = [answer(pairing, quantity(key)) for key in ("macs_train", "macs")]
-            memory = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "memory", fused_peak, mode)]
-            rows.append((f"`{other}`", equal, *params, *macs, *memory))
-    counted = dict.fromkeys(("`ss2d`, params, K", "the block, params, K", "MACs, train", "MACs, infer"), "counted")
-    return markdown({**LABELS, **counted, **both_headings("memory")}, rows)
+            memory = both_forms(pairing, "memory", fused_peak, "train")
+            rows.append((f"`{other}`", equal, *params, answer(pairing, quantity("macs_train")), *memory))
+    counted = dict.fromkeys(("`ss2d`, params, K", "the block, params, K", "MACs, train"), "counted")
+    return markdown({**LABELS, **counted, **both_headings("memory", "train")}, rows)
 
 
 def both_forms(pairing: Pairing, cost: str, at_best: Callable[[RecordRow, Mode], float], mode: Mode) -> tuple[str, str]:
@@ -131,8 +130,8 @@ def both_forms(pairing: Pairing, cost: str, at_best: Callable[[RecordRow, Mode],
     return answer(pairing, each), answer(pairing, each, partial(at_best, mode=mode))
 
 
-def both_headings(cost: str) -> dict[str, Origin]:
-    return {f"{cost}, {mode}{form}": "predicted" for mode in reversed(MODES) for form in ("", ", fused at best")}
+def both_headings(cost: str, *modes: Mode) -> dict[str, Origin]:
+    return {f"{cost}, {mode}{form}": "predicted" for mode in modes for form in ("", ", fused at best")}
 
 
 def scan_predicted() -> str:
@@ -145,7 +144,7 @@ def scan_predicted() -> str:
             rows.append((pairing.conditions["device"], f"`{other}`", *times))
     rows.sort(key=itemgetter(0))
     labels: dict[str, Origin] = {"device": "label", "beside": "label"}
-    return f"{markdown({**labels, **both_headings('time')}, rows)}\n\nhere: {setup(run)}."
+    return f"{markdown({**labels, **both_headings('time', *reversed(MODES))}, rows)}\n\nhere: {setup(run)}."
 
 
 def scan_measured() -> str:

@@ -158,7 +158,7 @@ def _short(table: Table) -> Table:
     alone = len({row.module for row in table.rows}) == len(table.rows)
     found = without(table, [table.columns[i].key for i in (others if alone else shared)])
     groups = list(dict.fromkeys(column.group for column in found.columns if column.group))
-    by = [f"by {groups[0]}"] if len(groups) == 1 and groups[0] not in table.title else []
+    by = [f"columns: {groups[0]}"] if len(groups) == 1 and f"by {groups[0]}" not in table.title else []
     return replace(
         found,
         title=", ".join([table.title, *filter(None, (table.rows[0].cells[i].text for i in shared)), *by]),
@@ -181,11 +181,6 @@ def without(table: Table, keys: Collection[str]) -> Table:
         columns=tuple(table.columns[i] for i in kept),
         rows=tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows),
     )
-
-
-def short_caption(table: Table) -> Table:
-    """The table with the first clause of each convention."""
-    return replace(table, caption=tuple(map(_first_clause, table.caption)))
 
 
 def _first_clause(line: str) -> str:

@@ -127,17 +127,20 @@ def _fitting(own: Lines, figure: Figure) -> Lines:
 
 
 def _are_many(own: Lines, figure: Figure) -> bool:
-    """Return whether the lines are of more modules than looks tell apart, and have exponents."""
+    """Return whether the lines are of more modules than looks tell apart, and few have another exponent."""
     lines = _all(own)
-    many = len({line.module for line in lines}) > _MANY
-    return many and figure.scale == "log" and is_numeric(line.frame["x"] for line in lines)
+    many = len({line.module for line in lines}) > _MANY and figure.scale == "log"
+    if not many or not is_numeric(line.frame["x"] for line in lines):
+        return False
+    return all(len(_unlike(each, figure)) <= _MANY for each in own.values())
 
 
 def _unlike(lines: Sequence[Series], figure: Figure) -> list[Series]:
     """The lines whose exponent is not near the median."""
     fits = {line: fit_of(line, figure) for line in lines}
     exponents = {line: fit.line.slope for line, fit in fits.items() if isinstance(fit, Fit)}
-    return [line for line in exponents if abs(exponents[line] - median(exponents.values())) > _UNLIKE]
+    middle = median(exponents.values()) if exponents else 0.0
+    return [line for line in exponents if abs(exponents[line] - middle) > _UNLIKE]
 
 
 def _is_one_module(own: Lines) -> bool:
