@@ -41,16 +41,20 @@ def assert_exact(module: nn.Module, *inputs: Tensor) -> None:
             assert (profile.marks, profile.peak_bytes) == ({}, measured), mode
 
 
-@pytest.mark.parametrize("shape", [(2, 32, 16, 16), (1, 32, 12, 10)])
 @pytest.mark.parametrize("key", registry.names())
-def test_every_module_of_the_registry(key: str, shape: tuple[int, ...]) -> None:
+def test_every_module_of_the_registry(key: str) -> None:
     options = {"rank": 8} if key.startswith("ham") else FEW.get(key, {})
-    assert_exact(registry.get(key).build(shape[1], options), torch.randn(shape))
+    assert_exact(registry.get(key).build(32, options), torch.randn(2, 32, 12, 10))
 
 
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
 def test_every_hyper_parameter_and_edge(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
     assert_exact(registry.get(key).build(shape[1], hparams), torch.randn(shape))
+
+
+def test_a_scan_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxbench.meta.scan.PIECE", 2**10)
+    assert_exact(registry.get("vim").build(8, {"d_state": 3}), torch.randn(2, 8, 6, 7))
 
 
 FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"
