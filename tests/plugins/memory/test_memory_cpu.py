@@ -1,8 +1,5 @@
 """The tracker with its CPU table equals the profiler's allocation peak to the byte, on one thread."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -494,33 +491,6 @@ def test_another_pytorch_or_processor_is_said(monkeypatch: pytest.MonkeyPatch) -
         "The rules of the CPU's kernels were compared on x86-64 processors, not on aarch64.",
     ]
     assert on_cuda == ["The rules of CUDA's kernels were read in the sources of PyTorch 2.13, not of 2.16.0."]
-
-
-# Predictions for the CPU beside measured peaks, with oneDNN as it is; prints those that differ without a mark.
-OWN_PROCESSOR = """
-import torch
-from ctxbench import registry
-from ctxbench.plugins.memory.measure import measure_peak
-from ctxbench.plugins.memory.predict import predict_peak
-
-for key in ("sa", "a2", "ham_nmf", "linear", "se", "coord", "agent", "external"):
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        module = registry.get(key).build(64, {"rank": 8} if key.startswith("ham") else {}).to(dtype)
-        x = torch.randn(1, 64, 24, 20).to(dtype)
-        for mode in ("infer", "train"):
-            profile = predict_peak(module, x, mode=mode, device="cpu")
-            if not profile.marks and profile.peak_bytes != measure_peak(module, x, mode=mode):
-                print(key, str(dtype).removeprefix("torch."), mode, sep=" ", end="; ")
-"""
-
-
-def test_what_this_processor_does_is_known() -> None:
-    environment = {**os.environ, "CTXBENCH_TEST_CPU": "none"}
-    done = subprocess.run(
-        [sys.executable, "-c", OWN_PROCESSOR], env=environment, capture_output=True, text=True, check=True
-    )
-    if done.stdout:
-        pytest.skip(f"this processor allocates what the rules of the CPU do not know: {done.stdout}")
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda-2020", "cpu"])
