@@ -38,8 +38,8 @@ _Pause = Annotated[float, AfterValidator(limits.PAUSE.check)]
 OneOrMore = BeforeValidator(as_list)
 
 
-# Of every table of a suite file: unknown keys and other types are errors. A schema, which takes milliseconds to make, is
-# made when it is needed; most are parts of another one.
+# Of every table of a suite file: unknown keys and other types are errors. A schema takes milliseconds to make, so it is
+# made when it is needed: most are parts of another one.
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
