@@ -62,8 +62,8 @@ def test_pieces_of_all_states_are_the_loop_too(length: int, monkeypatch: pytest.
             found = selective_scan(*parts)
         assert (selective_scan(*parts) - found).abs().max() <= error * found.abs().max()
         for image in range(2):
-            own = [each[image, 0].double().T for each in (value, step, enter, leave)]
-            expected = scanned(*own[:2], rate[0].double(), *own[2:], skip[0].double())
+            x, t, b, c = (each[image, 0].double().T for each in (value, step, enter, leave))
+            expected = scanned(x, t, rate[0].double(), b, c, skip[0].double())
             assert_near(found[image, 0].T, expected, error)
     assert taken == [2] * len(ERRORS)
 

@@ -182,8 +182,8 @@ class Remembered(Forked):
             replies: list[Reply] = []
             ended = super().run(task, replies.append, timeout_s)
             self.answers[key] = replies, ended
-        replies, ended = self.answers[key]
-        for reply in replies:
+        told, ended = self.answers[key]
+        for reply in told:
             on_message(reply)
         return ended
 
