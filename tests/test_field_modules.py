@@ -160,7 +160,7 @@ def test_the_closed_forms_are_the_counts_and_torchprofile_s(key: str, shape: Sha
 
 @pytest.mark.parametrize("key", REFERENCES)
 def test_the_figures_at_the_full_shape(key: str) -> None:
-    """Where all operators are meant, by the closed forms, which `test_macs.py` finds to be the counts."""
+    """FIGURES by the closed forms, which `test_macs.py` finds to be the counts."""
     entry = registry.get(key)
     if key in FIGURES:
         assert (entry.closed_form("params", FULL), entry.closed_form("macs", FULL)) == FIGURES[key]

@@ -27,7 +27,7 @@ RUN = ["run", "--static", "--modules", "sa", *SHAPE, "--out", "new"]
 
 
 def imported(code: str, folder: Path) -> set[str]:
-    """Those of HEAVY that an interpreter has imported when it has run the code."""
+    """Names of HEAVY that an interpreter has imported when it has run the code."""
     told = f"\nimport json, sys\nprint(json.dumps([name for name in {HEAVY} if name in sys.modules]), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code + told], cwd=folder, capture_output=True, text=True, check=True)
     return {*json.loads(done.stderr.splitlines()[-1])}

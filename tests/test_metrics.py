@@ -151,7 +151,7 @@ for words in json.loads(sys.argv[1]):
 
 
 def ctxbench(root: Path, *commands: tuple[str, ...]) -> tuple[str, list[str]]:
-    """What the commands print, and what each says to standard error with its exit code last."""
+    """Output of the commands, and what each says to standard error with its exit code last."""
     environment = os.environ | {"PYTHONPATH": str(root), "COLUMNS": "200"}
     command = [sys.executable, "-P", "-c", COMMANDS, json.dumps(commands)]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True)

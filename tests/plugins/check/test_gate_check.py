@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -24,7 +24,6 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number
 from ctxbench.cli import main
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import load
@@ -42,9 +41,8 @@ from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult, exi
 from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now
 from ctxbench.plugins.check.rules import BELOW, GateRule
 from ctxbench.plugins.check.texts import accepting, label_of, remarks
-from ctxbench.plugins.check.trees import Tree, baseline_tree, working_tree
+from ctxbench.plugins.check.trees import baseline_tree, working_tree
 from ctxbench.plugins.check.wire import OperatorCall, PairRow
-from ctxbench.worker.protocol import Reply, Task
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -165,41 +163,9 @@ def shared_repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
     assert state(root) == before
 
 
-@pytest.fixture(scope="module")
-def shared_baseline(shared_repository: Path) -> Iterator[Tree]:
-    with baseline_tree(working_tree(shared_repository), "HEAD") as tree:
-        yield tree
-
-
-class Remembered(Forked):
-    """What a task was answered before in the same tree, which no test changes."""
-
-    answers: ClassVar[dict[tuple[Path, str], tuple[Sequence[Reply], Exit]]] = {}
-
-    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        key = self.tree, repr(task)
-        if key not in self.answers:
-            replies: list[Reply] = []
-            ended = super().run(task, replies.append, timeout_s)
-            self.answers[key] = replies, ended
-        told, ended = self.answers[key]
-        for reply in told:
-            on_message(reply)
-        return ended
-
-
 @pytest.fixture
-def repository(shared_repository: Path, shared_baseline: Tree, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def baseline(here: Tree, ref: str) -> AbstractContextManager[Tree]:
-        return (
-            nullcontext(shared_baseline)
-            if (here.root, ref) == (shared_repository, "HEAD")
-            else baseline_tree(here, ref)
-        )
-
+def repository(shared_repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(shared_repository)
-    monkeypatch.setattr(check, "baseline_tree", baseline)
-    monkeypatch.setattr(check, "ForkServer", Remembered)
     return shared_repository
 
 

@@ -55,7 +55,7 @@ def counted(module: nn.Module, x: Tensor, mode: Mode) -> Costs:
 
 
 def packed_bytes(module: nn.Module, x: Tensor) -> int:
-    """What autograd keeps, by PyTorch's own hooks: each storage once, without the input, the weights and the output."""
+    """Bytes that autograd keeps, by PyTorch's hooks: each storage once, without the input, the weights, the output."""
     packed: weakref.WeakSet[Packed] = weakref.WeakSet()
 
     def pack(tensor: Tensor) -> Packed:
