@@ -192,13 +192,13 @@ def gate_lead() -> str:
     plain = gate.verdicts(gates.values(), slowed=False)
     told = [
         f"With {words} beside them, {_passed(state)} on unchanged code passed. They found {_found(state, 10)}; they "
-        f"found {_found(state, 20)}."
+        f"found {_found(state, 20)} ({source(f'gate-{state}')})."
         for state, words in gate.STATES.items()
         if gate.of_kind(gates, state, "unchanged")
     ]
     return (
         f"**Gates of one minute, on a real machine.** {' '.join(told)} The others were left inconclusive. Of "
-        f"{len(plain)} rows of unchanged code, {plain.count('regressed')} were called slower. ({source('gate')}.) What "
+        f"{len(plain)} rows of unchanged code, {plain.count('regressed')} were called slower. What "
         "five minutes find was simulated: in eight rows beside two busy loops, 10 % in "
         f"{_simulated('+10%').found} of gates, 5 % in {_simulated('+5%').found}."
     )
