@@ -60,7 +60,8 @@ def left_out_with(row: Mapping[str, str]) -> str:
 
 def widened(rows: Sequence[Row], passes: Sequence[Row]) -> list[Row]:
     """Rows with the band of their kind of card; those that are among `passes` tell nothing of their own."""
-    found, sds = [], dict[tuple[str, str], float]()
+    found: list[Row] = []
+    sds: dict[tuple[str, str], float] = {}
     for row in rows:
         card = CARDS.get(row["known"])
         if card and "device" in json.loads(row["errors"]):
