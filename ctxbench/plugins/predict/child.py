@@ -92,7 +92,7 @@ def _fused_scans(memory: MemoryProfile, found: PassTime, sheet: DeviceSpec) -> I
 
 
 def _safe_order(found: PassTime) -> str:
-    """How far another pass on the device must be away: the device's error is the same in both, the rest is not."""
+    """Ratio of two passes from which their order is safe: the device's error is the same in both, the rest is not."""
     rest = math.hypot(*(sd for source, sd in found.time.errors.items() if source != "device"))
     factor = math.exp(CONFIDENCE_SDS * math.sqrt(2) * rest)
     return (
