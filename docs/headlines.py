@@ -112,7 +112,8 @@ def _time_trust() -> list[tuple[str, str, str]]:
         (
             "Predicted times",
             "For the median card that was left out of the fit, half of the inference times of networks are "
-            f"[within {error:.0f} %](docs/validation.md). The 80 % band holds {held:.0f} %, each card counting the same.",
+            f"[within {error:.0f} %](docs/validation.md). The 80 % band holds {held:.0f} %, each card counting the "
+            "same.",
             "For choosing, not for citing.",
         ),
         (
