@@ -13,7 +13,8 @@ from ctxbench.model.conditions import CONDITIONS, phrases
 from ctxbench.model.metrics import quantity, read_number, static_metrics
 from ctxbench.plugins.predict import NO_TF32
 from ctxbench.plugins.predict.sheet import sheet
-from ctxbench.table.table import Cell, Origin, Table, beside, plain_table
+from ctxbench.report.beside import beside
+from ctxbench.table.table import Cell, Origin, Table, plain_table
 
 # The family whose modules give every position the same context.
 POOLING = "pooling"

@@ -12,7 +12,7 @@ from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.one_process import Plan
-from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.conditions import Names, OneShape
 from ctxbench.plugins.choose import choice
 from ctxbench.plugins.predict.sheet import sheet
@@ -35,7 +35,7 @@ def choose(
     hparams: Mapping[str, Mapping[str, Any]] | None = None,
     largest_batch: bool = False,
     local: str = "yes",
-    progress: QuietGate | None = None,
+    progress: Quiet | None = None,
 ) -> Result[list[choice.Candidate]]:
     """Find the modules that fit into a memory at an input, the fastest first. All is predicted; nothing is measured.
 
@@ -88,7 +88,7 @@ def choose(
             device=devices,
         )
     check_installed(suite.file, static=True)
-    with progress or QuietGate() as shown, ForkServer() as server:
+    with progress or Quiet() as shown, ForkServer() as server:
         executor, found = CachedExecutor(server), []
         peak = choice.peak_with(executor, Plan(suite.file.measure, ["memory"]), mode)
         cases = [case for case in suite.cases() if local == "yes" or not choice.local_of(case)]

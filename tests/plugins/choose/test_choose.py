@@ -130,7 +130,7 @@ def test_columns_of_plugins_stand_before_the_reason(monkeypatch: pytest.MonkeyPa
         cells = [Cell("+1") if key == "sa" else Cell() for key in keys]
         return [(Column("gain", "gain", "mIoU", "published"), cells)], "Gains are published."
 
-    monkeypatch.setattr("ctxbench.table.table.loaded", lambda kind: {"beside": [columns]}[kind])
+    monkeypatch.setattr("ctxbench.report.beside.loaded", lambda kind: {"beside": [columns]}[kind])
     changed = candidate("sa", 300, 1.0)
     changed = replace(changed, case=replace(changed.case, hparams={"heads": 2}))
     table, *rest = (
