@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Numbers of a piece's map of all states: in float32 1 MB, the second-level cache of the AMD EPYC where it was tried. There
-# half and twice as much took longer (processor time, 256 channels of 16 states, 4096 positions).
+# Numbers of a piece's map of all states: in float32 1 MB, like the second-level cache of the AMD EPYC where it was
+# tried. Half and twice as much took longer there (processor time, 256 channels of 16 states, 4096 positions).
 PIECE = 2**18
 # Numbers of a map of one state from which on pieces took less time there: 0.63 to 0.91 of it, below up to 1.3.
 LARGE = 4 * PIECE
