@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 import torch
-from field_cases import FEW
+from field_cases import FEW, modes_of
 from torch import Tensor
 
 from ctxbench import registry
@@ -67,8 +67,7 @@ def test_training_da_cannot_take_what_the_paper_prints() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["train", "infer"])
-@pytest.mark.parametrize("key", registry.names())
+@pytest.mark.parametrize(("key", "mode"), [(key, mode) for key in registry.names() for mode in modes_of(key)])
 def test_the_registry_has_no_mark_and_explains_its_peak_in_full(key: str, mode: Mode) -> None:
     profile = predict(key, mode, "cuda", **(FEW["vim"] if key == "vim" else {}))
     assert profile.marks == {}
