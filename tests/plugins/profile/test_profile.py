@@ -84,15 +84,14 @@ def test_the_costs_of_all_lines_are_those_of_the_module(key: str) -> None:
         assert sum(part.macs for part in taken.parts("operator")) == whole
         assert taken.parts("submodule")[0].macs == whole
         assert not [cost for cost in taken.costs if cost.macs and cost.place.own is None]
-        saved = sum(part.saved_bytes for part in lines)
+        kept = [block for block in memory.allocations if block.category == "saved for backward"]
         assert sum(part.peak_bytes for part in lines) == memory.peak_bytes
-        assert saved == sum(block.bytes for block in memory.allocations if block.category == "saved for backward")
+        saved = sum(part.saved_bytes for part in lines)
+        assert saved == sum(block.bytes for block in kept)
         assert bool(saved) == (mode == "train" and key != "dwconv")  # which keeps its input and its weight alone
         if mode == "train":
-            numbers = sum(
-                block.bytes for block in memory.allocations if block.saved_by == "number"
-            )  # no hook gets them
             real = registry.get(key).build(64, FEW.get(key, {})).train()
+            numbers = sum(block.bytes for block in kept if block.saved_by == "number")  # which no hook gets
             assert saved == packed_bytes(real, torch.randn(1, 64, 16, 16)) + numbers
 
 
