@@ -213,7 +213,9 @@ def test_a_log_axis_has_at_least_two_numbers_and_no_two_touch(
 
 
 def test_more_series_than_are_shown_are_counted(tmp_path: Path) -> None:
-    path = scaling_run(tmp_path / "run", {f"module_{number}": 1.0 for number in range(41)}, sizes=(8, 16, 32))
+    path = scaling_run(
+        tmp_path / "run", {f"module_{number}": 1 + number / 40 for number in range(41)}, sizes=(8, 16, 32)
+    )
     assert drawing_of("scaling", path).caption.endswith("Shown: 40 of 41 lines.")
 
 
