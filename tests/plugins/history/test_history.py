@@ -185,6 +185,7 @@ def keys_of_each_input(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             yield name, key()
 
 
+@pytest.mark.plugin("predict")
 def test_each_input_of_a_count_changes_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "ctxbench/plugins/predict/sheets.toml").read_text(encoding="utf-8").split("[p100-pcie]")[0]
@@ -270,6 +271,7 @@ def test_the_command(names: list[str], command: Callable[..., Any], tmp_path: Pa
     assert command("history", "module.py:Mine", "nothing").returncode == 2
 
 
+@pytest.mark.plugin("predict")
 def test_a_data_sheet_is_found_from_the_working_folder(names: list[str], ask: Ask) -> None:
     text = (ROOT / "ctxbench/plugins/predict/sheets.toml").read_text(encoding="utf-8").split("[p100-pcie]")[0]
     Path("mine.toml").write_text(text, encoding="utf-8")
