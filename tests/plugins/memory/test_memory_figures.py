@@ -1,5 +1,7 @@
 """The predicted CUDA peaks at full size against the figures that the Hamburger paper printed (its Table 3)."""
 
+from functools import cache
+
 import pytest
 import torch
 from field_cases import FEW, modes_of
@@ -23,6 +25,7 @@ PAPER = {  # MiB in training and in inference; the training figure of DA cannot 
 }
 
 
+@cache
 def predict(
     key: str, mode: Mode, device: Device, shape: tuple[int, ...] = (1, 512, 128, 128), **hparams: int
 ) -> MemoryProfile:
