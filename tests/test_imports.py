@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from report_data import table3_run
 
+pytestmark = pytest.mark.processes
+
 # What takes long to import, of others and of Python.
 HEAVY = [
     "torch", "torch._dynamo", "sympy", "numpy", "scipy", "scipy.special", "scipy.stats", "pandas", "pydantic", "rich",

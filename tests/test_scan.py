@@ -40,7 +40,7 @@ def test_a_selective_scan_is_the_loop_over_the_positions(
         assert_near(selective_scan(value, step, rates[None], enter, leave, skip[None])[0, 0].T, expected, error)
 
 
-@pytest.mark.parametrize("length", [24, 25, 100])
+@pytest.mark.parametrize("length", [1, 2, 3, 24, 25])
 def test_pieces_of_all_states_are_the_loop_too(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In inference on the CPU, here in pieces of 2 positions of two images of 4 channels with 3 states each."""
     taken: list[int] = []
@@ -51,6 +51,7 @@ def test_pieces_of_all_states_are_the_loop_too(length: int, monkeypatch: pytest.
         return in_pieces(positions, *parts)
 
     monkeypatch.setattr(scan, "PIECE", 2 * 2 * 4 * 3)
+    monkeypatch.setattr(scan, "LARGE", 1)
     monkeypatch.setattr(scan, "_read_in_pieces", noted)
     torch.manual_seed(0)
     value, step = torch.randn(2, 1, length, 4), torch.empty(2, 1, length, 4).uniform_(1e-3, 0.1)

@@ -51,6 +51,7 @@ def test_every_hyper_parameter_and_edge(key: str, shape: Shape, hparams: dict[st
 
 def test_a_scan_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctxbench.meta.scan.PIECE", 2**8)
+    monkeypatch.setattr("ctxbench.meta.scan.LARGE", 1)
     assert_exact(registry.get("vim").build(8, {"d_state": 3}), torch.randn(2, 8, 6, 7))
 
 

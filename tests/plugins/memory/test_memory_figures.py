@@ -66,6 +66,7 @@ def test_training_da_cannot_take_what_the_paper_prints() -> None:
     assert mib(profile) == 5198
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "mode"), [(key, mode) for key in registry.names() for mode in modes_of(key)])
 def test_the_registry_has_no_mark_and_explains_its_peak_in_full(key: str, mode: Mode) -> None:
     profile = predict(key, mode, "cuda", **(FEW["vim"] if key == "vim" else {}))

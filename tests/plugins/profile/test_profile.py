@@ -35,6 +35,8 @@ from ctxbench.plugins.profile.profile import BYS, Pass, Profile
 from ctxbench.plugins.profile.static import Known, known, predicted
 from ctxbench.plugins.profile.texts import headline
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 ROOF = Roof(1e12, 1e11, 1e-6)
 
 
