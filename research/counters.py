@@ -250,9 +250,8 @@ def join(files: list[str]) -> pd.DataFrame:
 
     calls = {case: Calls(build(), shape) for _, case, build, shape in cases()}
     found = pd.concat([pd.read_csv(file) for file in files], ignore_index=True)
-    found["convention"] = [
-        TOOLS[row.tool].count(calls[row.case]) if pd.notna(row.printed) else None for row in found.itertuples()
-    ]
+    numbers = [TOOLS[row.tool].count(calls[row.case]) if pd.notna(row.printed) else None for row in found.itertuples()]
+    found["convention"] = pd.array(numbers, dtype="Int64")
     found["why"] = [WHY.get((row.tool, row.case)) for row in found.itertuples()]
     return found
 

@@ -20,7 +20,8 @@ from ctxbench.plugins.audit.table import of_columns
 from ctxbench.plugins.audit.verdicts import judge
 
 PRINTED = Path(__file__).parents[3] / "results" / "counters" / "conventions.csv"
-BLOCKS = ("se", "gc", "mhsa", "coord", "spectral", "external")
+BLOCKS = ("sa", "gc", "mhsa", "coord", "spectral", "external")
+GREEN = {Verdict.EQUAL, Verdict.CONVENTION}
 
 
 def counted(case: Case, names: Iterable[str]) -> tuple[Mapping[str, int], Mapping[str, str]]:
@@ -39,7 +40,7 @@ def of_package(tool: str) -> dict[str, float]:
 
 
 def audited(figures: Mapping[str, float], path: Path, **about: Any) -> list[Finding]:
-    rows = {name: {"printed": {"macs": f"{each / 1e6:.3f}M"}} for name, each in figures.items()}
+    rows = {name: {"printed": {"macs": f"{each / 1e3:.1f}K"}} for name, each in figures.items()}
     path.write_text("\n".join(f'{key} = "{value}"' for key, value in about.items()))
     table = Published.model_validate(published(rows, shape=[1, 64, 64, 64], **about))
     return judge(Recount(path, table, counted))
@@ -48,16 +49,17 @@ def audited(figures: Mapping[str, float], path: Path, **about: Any) -> list[Find
 @pytest.mark.parametrize("tool", ["ptflops-layers", "thop", "fvcore", "deepspeed"])
 def test_a_column_that_a_counter_printed_is_recognised(tmp_path: Path, tool: str) -> None:
     found = audited(of_package(tool), tmp_path / "paper.toml")
-    assert {each.verdict for each in found} == {Verdict.CONVENTION}
-    assert {f"as {tool} counts" in each.why.split(" or ") for each in found} == {True}
-    assert of_columns(found) == [f"macs: 6 of 6 figures are equal by one convention: {found[0].why}."]
+    assert {each.verdict for each in found} <= GREEN
+    (why,) = {each.why for each in found if each.verdict == Verdict.CONVENTION}
+    assert f"as {tool} counts" in why.split(" or ")
+    assert of_columns(found) == [f"macs: 6 of 6 figures are equal by one convention: {why}."]
 
 
 @pytest.mark.parametrize("tool", ["ptflops", "calflops"])
 def test_a_counter_that_the_source_names_is_its_own_convention(tmp_path: Path, tool: str) -> None:
     figures = of_package(tool)
-    found = audited({**figures, "se": 1.5 * figures["se"]}, tmp_path / "paper.toml", tool=tool)
-    assert [each.row for each in found if each.verdict != Verdict.EQUAL] == ["se"]
+    found = audited({**figures, "sa": 1.5 * figures["sa"]}, tmp_path / "paper.toml", tool=tool)
+    assert [each.row for each in found if each.verdict != Verdict.EQUAL] == ["sa"]
 
 
 @pytest.mark.parametrize("tool", ["", "ptflops"])
@@ -65,7 +67,7 @@ def test_invented_figures_are_of_no_counter(tmp_path: Path, tool: str) -> None:
     chance = random.Random(0)
     figures = {name: each * chance.uniform(0.5, 2) for name, each in of_package("ptflops").items()}
     found = audited(figures, tmp_path / "paper.toml", tool=tool)
-    assert {each.verdict for each in found} <= {Verdict.NOT_REPRODUCED, Verdict.CANNOT_BE}
+    assert not GREEN & {each.verdict for each in found}
 
 
 def test_a_counter_that_is_unknown_is_a_sentence_with_its_line(tmp_path: Path) -> None:
