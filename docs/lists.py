@@ -30,7 +30,13 @@ from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
 # What sentences rest on.
-EVIDENCE = {"memory": "table3-static", "gate": "gate-cpu", "prediction": "prediction", "counters": "counters"}
+EVIDENCE = {
+    "memory": "table3-static",
+    "gate-quiet": "gate-cpu/quiet",
+    "gate-loops": "gate-cpu/loops",
+    "prediction": "prediction",
+    "counters": "counters",
+}
 SHAPE = (1, 512, 128, 128)  # that of Table 3
 POSITIONS = SHAPE[2] * SHAPE[3]
 # What is counted of a selective scan of N states, for each route, position and channel.

@@ -1,11 +1,11 @@
 """Runs short gates on unchanged, slowed and slower code on this machine; the docs are made from what it stores.
 
-Run: python research/gate_on_this_machine.py [--beside-loops] [--out results/gate-cpu]   (40 minutes on two idle cores;
-with a busy loop on each core beside the gates an hour)
+Run: python research/gate_on_this_machine.py [--beside-loops] [--out results/gate-cpu]   (40 minutes on two idle cores)
 Then: python docs/update.py
 
-A gate whose JSON lies in the folder already is not run again, so that an interrupted series goes on. `evidence.json`
-names the commit of a series: for a new one remove it, and the gates of the old one.
+The gates of each state of the machine are a series, in a folder of its own. A gate whose JSON lies there already is not
+run again, so that an interrupted series goes on. `evidence.json` names the commit of a series: for a new one remove it,
+and the gates of the old one.
 """
 
 import argparse
@@ -32,8 +32,8 @@ GATES = ROOT / "results" / "gate-cpu"
 BUDGET = "60s"
 # Kinds of gates: how many, and the slowdown of two of the four rows. Each gate has the rows of two modules of the suite
 # `ci`, the next one those of the next two.
-KINDS = {"unchanged": (20, None), "slower-10": (20, "10%"), "slower-20": (5, "20%")}
-# The state of the machine and the code, in the names of the stored gates and in words.
+KINDS = {"unchanged": (20, None), "slower-10": (10, "10%"), "slower-20": (5, "20%")}
+# The state of the machine, in the name of its folder and in words; the code, in the names of the gates and in words.
 STATES = {"quiet": "nothing", "loops": "a busy loop on each core"}
 TEXTS = {
     "unchanged": "unchanged",
@@ -58,8 +58,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=GATES, help="where the gates' JSON goes")
     parser.add_argument("--beside-loops", action="store_true", help="run a busy loop on each core beside the gates")
     options = parser.parse_args()
-    begin(options.out)
-    state = "loops" if options.beside_loops else "quiet"
+    folder: Path = options.out / ("loops" if options.beside_loops else "quiet")
+    begin(folder)
     modules = tomllib.loads((ROOT / "suites" / "ci.toml").read_text(encoding="utf-8"))["modules"]
     with ExitStack() as loops:
         for _ in os.sched_getaffinity(0) if options.beside_loops else ():
@@ -69,12 +69,12 @@ def main() -> None:
             for number in range(count):
                 pair = ",".join(modules[(2 * number + each) % len(modules)] for each in range(2))
                 inject = [] if share is None else ["--inject", share]
-                path = options.out / f"{state}-{kind}-{number + 1:02}.json"
+                path = folder / f"{kind}-{number + 1:02}.json"
                 measure(path, ["--self-test", "--modules", pair, *inject])
         for name, (old, new) in SLOWER.items():
             with tempfile.TemporaryDirectory() as repository:
                 changed_tree(Path(repository), old, new)
-                path = options.out / f"{state}-code-{name}.json"
+                path = folder / f"code-{name}.json"
                 measure(path, ["--against", "HEAD", "--module", "my_module.py:MyContext"], Path(repository))
 
 
@@ -116,9 +116,12 @@ def measure(path: Path, options: Sequence[str], folder: Path = ROOT) -> None:
 
 
 def stored(folder: Path = GATES) -> dict[str, Gate]:
-    """The gates of the series, by name."""
-    paths = [path for state in STATES for path in sorted(folder.glob(f"{state}-*.json"))]
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    """The gates of both series, by state and name: `quiet-unchanged-01`."""
+    return {
+        f"{state}-{path.stem}": json.loads(path.read_text(encoding="utf-8"))
+        for state in STATES
+        for path in sorted((folder / state).glob("*-*.json"))
+    }
 
 
 def section(gates: Mapping[str, Gate]) -> str:
