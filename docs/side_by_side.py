@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from lists import ROOT, markdown, source, stored_run
@@ -103,11 +104,17 @@ def _share(is_so: "pd.Series[bool]") -> str:
 
 
 def other_tools_differences() -> str:
-    """For each counter and reason: the cases whose number its convention does not give."""
+    """For each counter and reason: the cases whose number its convention does not give, and those that it fails on."""
     found = _conventions()
-    differing = found[found["printed"].notna() & ~found["equal"]].fillna({"why": "not explained"})
+    fails, differs = found["printed"].isna(), found["printed"].notna() & ~found["equal"]
+    found.loc[fails, "why"] = "fails: " + found["error"].str.rstrip(": ")
     rows = []
-    for (name, why), own in differing.groupby(["tool", "why"], sort=False):
-        cases = ", ".join(f"{each.case} ({each.printed:,.0f}, not {each.convention:,.0f})" for each in own.itertuples())
-        rows.append((f"`{name}`", why, cases))
-    return markdown({"counter": "label", "why": "text", "it prints": "text"}, rows)
+    for (name, why), own in (
+        found[fails | differs].fillna({"why": "not explained"}).groupby(["tool", "why"], sort=False)
+    ):
+        rows.append((f"`{name}`", why, "; ".join(map(_difference, own.itertuples()))))
+    return markdown({"counter": "label", "why": "text", "cases": "text"}, rows)
+
+
+def _difference(row: Any) -> str:
+    return row.case if pd.isna(row.printed) else f"{row.case} ({row.printed:,.0f}, not {row.convention:,.0f})"

@@ -107,7 +107,7 @@ class Counted(Twice):
 
     def forward(self, x):  # type: ignore[no-untyped-def]  # counted by its calls
         type(self).runs += 1
-        return super().forward(x)
+        return self.conv(self.conv(x))
 
 
 def test_each_input_runs_once_and_one_that_is_not_taken_is_a_sentence() -> None:
