@@ -195,13 +195,7 @@ def run(
             execution=execution, threads=threads,
         )  # fmt: skip
         folder = run_suite(
-            loaded,
-            static=static,
-            counter=counter,
-            out=out,
-            in_process=in_process,
-            force=force,
-            reporter=reporter,
+            loaded, static=static, counter=counter, out=out, in_process=in_process, force=force, reporter=reporter
         )
     return Run(folder)
 

@@ -49,11 +49,10 @@ def _first(documented: Any) -> str:
 
 
 def _arguments(function: Callable[..., Any]) -> str:
-    """The arguments with their defaults."""
-    names, is_keyword = [], False
-    for each in inspect.signature(function).parameters.values():
-        names += ["*"] * (each.kind is each.KEYWORD_ONLY and not is_keyword)
-        is_keyword |= each.kind is each.KEYWORD_ONLY
-        default = "..." if callable(each.default) else repr(each.default)
-        names.append(each.name + f"={default}" * (each.default is not each.empty))
-    return ", ".join(names)
+    """The arguments that may stand without their name, with their defaults; dots for the others."""
+    every = inspect.signature(function).parameters.values()
+    named = [each for each in every if each.kind is each.KEYWORD_ONLY]
+    first = [each for each in every if each not in named]
+    texts = ["..." if callable(each.default) else repr(each.default) for each in first]
+    shown = [each.name + f"={text}" * (each.default is not each.empty) for each, text in zip(first, texts, strict=True)]
+    return ", ".join([*shown, *["..."] * bool(named)])

@@ -25,13 +25,6 @@ myst_all_links_external = False
 OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)*((?:docs/|results/|CITATION|CONTRIBUTING|examples/)[^)]*)\)")
 
 
-def first_page(app: Sphinx, name: str, source: list[str]) -> None:
-    """The site begins with the README, and the order of its pages follows."""
-    if name == root_doc:
-        readme = (DOCS.parent / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
-        source[0] = readme + source[0][source[0].index("```{toctree}") :]
-
-
 def outside(app: Sphinx, name: str, source: list[str]) -> None:
     """Files outside of the docs are named with their path in the repository, because the site does not have them."""
     source[0] = OUTSIDE.sub(r"\1 (`\2` in the repository)", source[0])
@@ -49,6 +42,5 @@ def without(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("source-read", first_page)
     app.connect("source-read", outside)
     app.connect("source-read", without)

@@ -1,14 +1,14 @@
 """The generated tables of what runs found: Table 3 in short, which module to take, ability beside cost."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import permutations
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import median
 
-import numpy as np
 import pandas as pd
-from headlines import RECALLED, audits, is_printed, recalled, row_name
+from headlines import NEAR, RECALLED, audits, is_printed, peak_errors, recalled, row_name
 from lists import POSITIONS, built_in, markdown, peaks, reach, stored_run
-from scipy.stats import rankdata
 
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import significant
@@ -16,10 +16,10 @@ from ctxbench.base.texts import listed
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.model.read_suite import read_published
-from ctxbench.plugins.audit.finding import Verdict
+from ctxbench.plugins.audit.finding import Finding, Verdict
 from ctxbench.plugins.audit.table import audit_table
 from ctxbench.plugins.networks.table import network_tables
-from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, accuracy_of, first_of, learned_of
+from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, SOLVED, accuracy_of, first_of
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import setup
@@ -33,11 +33,27 @@ PERCENT = dict.fromkeys((f"{kind}, %" for kind in RECALLED), "measured")
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
 MOST_NAMED = 5
 # An input this many times as large as a standard normal one, a training step should survive.
-SURVIVED = 64
+SURVIVED = 16
 # Whole networks are compared at this input.
 LARGE_IMAGE = "1x3x512x512"
-# GB: what counts as near mmsegmentation's figure, and near what a head adds by two of its figures.
-NEAR, NEAR_ADDED = 0.2, 0.1
+# What a module adds to a network, in percent: heading and origin; below LITTLE it is little.
+SHARES: dict[str, tuple[str, Origin]] = {
+    "macs_share": ("MACs", "counted"),
+    "memory_train_share": ("memory, train", "predicted"),
+}
+LITTLE = 10
+# Of the modules of a network, those that add the least, and those that add the most.
+SHARE_ENDS = (slice(0, 2), slice(-1, -4, -1))
+# A tenth of a GB: what counts as near what a head adds by two of mmsegmentation's figures.
+NEAR_ADDED = 0.1
+# So many rows of a table are shown.
+MOST_ROWS = 10
+# In `segment`, what the cell and its neighbours allow.
+NEIGHBOURS = SEGMENT_BOUNDS["the cell and its neighbours"]
+# The verdicts on figures that are not equal as printed.
+WORST_FIRST = [
+    Verdict.CANNOT_BE, Verdict.NOT_AS_COLUMN, Verdict.NOT_REPRODUCED, Verdict.CONFIGURATION, Verdict.CONVENTION
+]  # fmt: skip
 
 
 def table3_short() -> str:
@@ -75,7 +91,7 @@ def _memory(run: RunData) -> list[str]:
 def choices() -> str:
     """Choice of a module, by need."""
     field = stored_run("field-cpu").frame
-    mixing = {entry.key for entry in built_in() if entry.position_mixing is not False and entry.family != "pooling"}
+    mixing = {entry.key for entry in built_in() if entry.mixes_positions() and entry.family != "pooling"}
     rows = [
         (
             f"the least memory in {'training' if mode == 'train' else 'inference'} at 128 x 128, 512 channels",
@@ -90,16 +106,16 @@ def choices() -> str:
             rows.append((f"the fastest {what} at {size}", _fastest(part, mode, mixing)))
     params = field.drop_duplicates("module").set_index("module")["params"] / 1e6
     rows.append(("the fewest parameters at 512 channels", _least(params[params.index.isin(mixing)], mixing, "M")))
+    looks_up = sorted((row for row in recalled() if row["recall_lookup"] >= SOLVED), key=lambda row: row["macs"])
+    names = ", ".join(f"{row_name(row)} {row['macs'] / 1e9:.2f}" for row in looks_up)
+    rows.append(("a partner found by its content ([`lookup`](recall.md)); MACs at 64 x 64, 512 channels", f"{names} G"))
     controls = [entry for entry in built_in() if entry.key not in mixing]
     for need, is_local in (
         ("one context for all positions (`aspp`: beside what lies near)", False),
         ("a window, or the own row and column (`coord`), and nothing from elsewhere", True),
     ):
-        rows.append((need, ", ".join(f"`{each.key}`" for each in controls if (reach(each) < POSITIONS) == is_local)))
-    free = [entry.key for entry in built_in() if entry.public_code and "no licence" not in entry.public_code]
-    rows.append(
-        ("public code under a licence, where trained weights may be found", ", ".join(f"`{key}`" for key in free))
-    )
+        known = [(each.key, found) for each in controls if (found := reach(each)) is not None]
+        rows.append((need, ", ".join(f"`{key}`" for key, found in known if (found < POSITIONS) == is_local)))
     return markdown({"you need": "label", "take": "text"}, rows)
 
 
@@ -117,21 +133,21 @@ def _fastest(part: pd.DataFrame, mode: str, among: Iterable[str]) -> str:
     return ", ".join(f"`{row['module']}` {amount(row, each, each.unit)}" for row in rows_of(tied.reset_index())) + " ms"
 
 
-# mIoU in percent of whole networks with a ResNet-101, as Geng et al. (ICLR 2021, section 3.4) print them: PASCAL
-# Context, PASCAL VOC.
-PUBLISHED_MIOU = {
-    "ppm": (47.8, 82.6),
-    "da": (52.6, 82.6),
-    "ema": (53.1, None),
-    "dm": (54.4, 84.4),
-    "apc": (54.7, 84.2),
-    "acf": (54.0, 84.2),
-    "ham_nmf": (55.2, 85.9),
-}
+def recall_groups() -> str:
+    """The blocks by what they learned, with the settings that are not their own."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for row in sorted(recalled(), key=lambda row: -row["recall_segment"]):
+        least = {"segment": NEIGHBOURS, "global": SOLVED, "lookup": SOLVED}
+        learned = tuple(f"`{kind}`" for kind, value in least.items() if row[f"recall_{kind}"] >= value)
+        groups.setdefault(learned, []).append(row_name(row))
+    rows = [
+        (listed(learned) or "none", ", ".join(groups[learned])) for learned in sorted(groups, key=len, reverse=True)
+    ]
+    return markdown({"learned": "label", "blocks, the best in `segment` first": "text"}, rows)
 
 
 def recall_cost() -> str:
-    """Accuracy of each block on each task, its gradient's reach to other positions, and its costs."""
+    """The blocks of the front with the best mean IoU: their accuracies and costs."""
     memory = "memory_train_predicted_bytes"
     found = sorted(recalled(), key=lambda row: -row["recall_segment"])
     rows = []
@@ -142,11 +158,11 @@ def recall_cost() -> str:
             and (other[memory] or 0) < (row[memory] or 0)
             for other in found
         )
-        costs = (f"{row['macs'] / 1e9:.2f}", f"{row[memory] / 2**20:.0f}" if row[memory] else "")
-        reaches = row["recall_gradient"] or "local"
-        rows.append((row_name(row), *abilities(row), reaches, *costs, "" if ahead else "yes"))
+        if not ahead:
+            costs = (f"{row['macs'] / 1e9:.2f}", f"{row[memory] / 2**20:.0f}" if row[memory] else "")
+            rows.append((row_name(row), *abilities(row), *costs))
     costs = {"MACs, G": "counted", "training, MiB": "predicted"}
-    return markdown({"module": "label", **PERCENT, "gradient reaches others": "text", **costs, "front": "text"}, rows)
+    return markdown({"module": "label", **PERCENT, **costs}, rows[:MOST_ROWS])
 
 
 def recall_bounds() -> str:
@@ -155,50 +171,13 @@ def recall_bounds() -> str:
     return markdown({"known": "label", "segment, %": "counted"}, rows)
 
 
-def recall_published() -> str:
-    """Published mIoU of networks beside the recall of their module, and the rank correlation of both."""
-    every = [row for row in recalled() if row["module"] in PUBLISHED_MIOU]
-    found = {row["module"]: row for row in every if not row["changed"]}
-    exact = found | {row["module"]: row for row in every if row["changed"]}
-    rows = [
-        (f"`{key}`", *(f"{each:g}" if each else "" for each in PUBLISHED_MIOU[key]), *abilities(row))
-        for key, row in sorted(found.items(), key=lambda item: -(PUBLISHED_MIOU[item[0]][0] or 0))
-    ]
-    printed = dict.fromkeys(("PASCAL Context, mIoU", "PASCAL VOC, mIoU"), "published")
-    table = markdown({"module": "label", **printed, **PERCENT}, rows)
-    published = [PUBLISHED_MIOU[key][0] for key in found]
-
-    def ranks(rows: Mapping[str, RecordRow]) -> str:
-        values = {kind: [row[f"recall_{kind}"] for row in rows.values()] for kind in RECALLED}
-        parts = [(kind, *rank_correlation(published, own)) for kind, own in values.items()]
-        return ", ".join(f"{kind} {value:+.2f} (p = {chance:.3f})" for kind, value, chance in parts)
-
-    looked_at = 2 * len(RECALLED)
-    return (
-        f"{table}\n\nRank correlation with the mIoU on PASCAL Context, {len(found)} modules: {ranks(found)}; "
-        f"with the gradient of Ham (NMF) through all steps: {ranks(exact)}. p is the share of all orders of the "
-        f"modules that correlate as strongly or more. Of {looked_at} correlations, one shows something from "
-        f"p = {0.05 / looked_at:.3f} on (Bonferroni, at 5 %)."
-    )
-
-
-def rank_correlation(first: Sequence[float | None], second: Sequence[float]) -> tuple[float, float]:
-    """Spearman's rank correlation, and the share of all orders that have as strong a one, with either sign."""
-    one, other = (rankdata(values) - (len(second) + 1) / 2 for values in (first, second))
-    every = np.array(list(permutations(other))) @ one / math.sqrt((one @ one) * (other @ other))
-    return float(every[0]), float(np.mean(abs(every) >= abs(every[0]) - 1e-9))
-
-
 def abilities(row: RecordRow) -> list[str]:
-    """`94 [92, 96]` of segment; `83, 5 of 8 [24, 91]` elsewhere: the median, and how many seeds learned."""
+    """`94 [92, 96]` of segment; `83, 5 of 8` elsewhere: the median, and how many seeds learned."""
     texts = []
     for kind in RECALLED:
         name, found = first_of(kind, row["recall_curve"])
         text = accuracy_of(name, found).text(decimals=0)
-        if kind != "segment":
-            share = learned_of(found)
-            text += f", {found['learned']} of {len(found['accuracies'])} [{share.low:.0f}, {share.high:.0f}]"
-        texts.append(text)
+        texts.append(text if kind == "segment" else f"{text}, {found['learned']} of {len(found['accuracies'])}")
     return texts
 
 
@@ -245,7 +224,7 @@ def audit_summary() -> str:
     for name, found in audits().items():
         table = read_published(name)
         verdicts = [each.verdict for each in found]
-        link, source = f"[`{name}`](#{name.replace('_', '-')})", f"{table.authors}, {table.venue} {table.year}"
+        link, source = f"[`{name}`](../../results/audit/{name}.csv)", f"{table.authors}, {table.venue} {table.year}"
         counts = [str(verdicts.count(each)) for each in Verdict]
         rows.append((link, source, table.seen, str(len(found)), *counts))
     headings = dict.fromkeys(("figures", *Verdict), "counted")
@@ -253,36 +232,69 @@ def audit_summary() -> str:
 
 
 def audit_of(name: str) -> str:
-    """The findings about a published table."""
-    return render_markdown(audit_table(read_published(name), audits()[name]))
+    """The figures of a published table that are not equal as printed, the worst ones first, MOST_ROWS at most."""
+    table, found = read_published(name), audits()[name]
+    odd = sorted((each for each in found if each.verdict in WORST_FIRST), key=_how_bad)
+    short = [replace(each, why=each.why.partition(";")[0]) for each in odd[:MOST_ROWS]]
+    whole, shown = audit_table(table, found), audit_table(table, short)
+    caption = tuple(line for line in whole.caption if ", as the source means it:" not in line)
+    part = f"Of the {len(odd)} figures that are not equal as printed, {len(short)}:\n\n" * (len(odd) > len(short))
+    return part + render_markdown(replace(shown, title="", caption=caption))
+
+
+def _how_bad(each: Finding) -> tuple[int, float]:
+    """Place of a finding on a page: by its verdict, then by the distance of the printed figure from the count."""
+    printed, counted = (float(re.sub(r"[^\d.]", "", text)) for text in (each.printed, each.counted))
+    return WORST_FIRST.index(Verdict(each.verdict)), -abs(math.log(printed / counted))
 
 
 def mmsegmentation_near() -> str:
-    """Number of mmsegmentation's figures near the count, as printed and as additions to the FCN of the same column."""
+    """Errors of mmsegmentation's predicted peaks, and of what a head adds to the FCN of its column."""
     off: dict[tuple[str, ...], float] = {}
     for each in audits()["mmsegmentation"]:
         head, _, column = each.row.partition(" ")
         off[head, column] = float(each.printed) - float(each.counted)
-    near = sum(abs(each) <= NEAR for each in off.values())
     added = [
         own - off["fcn", column] for (head, column), own in off.items() if head != "fcn" and ("fcn", column) in off
     ]
     near_added = sum(round(abs(each), 6) <= NEAR_ADDED for each in added)
+    errors = peak_errors()
+    near = sum(error <= NEAR for error in errors)
     return (
-        f"As printed, {near} of {len(off)} figures are within {NEAR:g} GB of the count, and of what a head adds "
-        f"to the FCN of its column {near_added} of {len(added)} within {NEAR_ADDED:g} GB."
+        f"The median error of {len(errors)} peaks is {100 * median(errors):.2g} %. Within {100 * NEAR:.0f} % are "
+        f"{near} of them. What a head adds to the FCN of its column is met to a tenth of a GB {near_added} times, of "
+        f"{len(added)}."
+    )
+
+
+def network_lead() -> str:
+    """Number of modules that add little to the MACs and the training memory of a ResNet and of a ViT."""
+    found = _shares()
+    shares = [found[found["network"] == network] for network in ("resnet50_d8", "vit_small")]
+    macs, memory = ([(own[key] < LITTLE).sum() for own in shares] for key in SHARES)
+    return (
+        f"**In `resnet50_d8`, {macs[0]} of {len(shares[0])} modules add less than a tenth of the MACs. In `vit_small` "
+        f"that is {macs[1]} of {len(shares[1])}. Of the training memory: {memory[0]} and {memory[1]}.**"
     )
 
 
 def network_shares() -> str:
-    """Share of MACs and of training memory that each module adds to each network, at the largest input."""
-    run = stored_run("networks-cpu")
-    found = pd.concat((table.data for table in network_tables(run)), ignore_index=True)
-    found = found[found["shape"] == LARGE_IMAGE].assign(network=found["network"].str.rpartition(":")[2])
-    shares = {"macs_share": "MACs", "memory_train_share": "memory, train"}
-    wide = found.pivot(index="module", columns="network", values=list(shares)).swaplevel(axis=1)
-    columns = [(network, key) for network in found["network"].unique() for key in shares]
-    rows = [(f"`{key}`", *(f"{row[column]:+.1f}" for column in columns)) for key, row in wide.iterrows()]
-    origins: dict[str, Origin] = {"macs_share": "counted", "memory_train_share": "predicted"}
-    headings = {f"{network}: {shares[key]}, %": origins[key] for network, key in columns}
-    return f"{markdown({'module': 'label', **headings}, rows)}\n\nhere: {setup(run)}."
+    """The modules that add the least and the most MACs and training memory to each network."""
+    rows = []
+    for network, own in _shares().groupby("network", sort=False):
+        cells = []
+        for key in SHARES:
+            ordered = own.sort_values(key)[["module", key]].to_numpy()
+            cells += [", ".join(f"`{name}` {share:+.1f}" for name, share in ordered[end]) for end in SHARE_ENDS]
+        rows.append((f"`{network}`", *cells))
+    headings: dict[str, Origin] = {
+        f"{what}, {end}, %": origin for what, origin in SHARES.values() for end in ("least", "most")
+    }
+    table = markdown({"network": "label", **headings}, rows)
+    return f"{table}\n\nhere: {setup(stored_run('networks-cpu'))}."
+
+
+def _shares() -> pd.DataFrame:
+    """Percent that each module adds to each network at LARGE_IMAGE."""
+    found = pd.concat((table.data for table in network_tables(stored_run("networks-cpu"))), ignore_index=True)
+    return found[found["shape"] == LARGE_IMAGE].assign(network=found["network"].str.rpartition(":")[2])

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,13 +15,14 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.number import significant
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
-from ctxbench.model.metric import Column, Metric, Quantity, Unit
+from ctxbench.model.metric import Metric
 from ctxbench.model.metrics import metrics
-from ctxbench.model.read_suite import available, load, package_of
+from ctxbench.model.read_suite import available, load
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.registry.entry import Entry
 from ctxbench.report.run_data import RunData, open_run
+from ctxbench.report.tables.cells import heading
 from ctxbench.results.claims import Rows, Verdict, claims_of
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
@@ -72,35 +73,33 @@ def stored_run(name: str) -> RunData:
 def metric_list() -> str:
     """The metrics: what each is, and when it is measured."""
     rows = [(f"`{metric.name}`", metric.about, _when(metric)) for metric in metrics().values()]
-    return markdown({"metric": "label", "what": "text", "when it is measured": "text"}, rows)
+    return markdown({"metric": "label", "what": "text", "when": "text"}, rows)
 
 
 def quantity_list() -> str:
     """The quantities that tables show, `compare --rank-by` takes and suites publish."""
-    rows = [
-        (f"`{each.key}`", each.title, _unit(each.unit), each.origin, metric.name, _own_columns(each))
-        for metric in metrics().values()
-        for each in metric.quantities
-    ]
-    words = dict.fromkeys(("title", "unit", "origin", "metric", "columns"), "text")
-    return markdown({"quantity": "label", **words}, rows)
-
-
-def column_list() -> str:
-    """All columns that metrics fill."""
-    rows = [(metric.name, _every_column(metric.columns)) for metric in metrics().values()]
-    return markdown({"metric": "label", "columns of `records.csv`": "text"}, rows)
+    rows = []
+    for metric in metrics().values():
+        for origin in dict.fromkeys(each.origin for each in metric.quantities):
+            own = [each for each in metric.quantities if each.origin == origin]
+            named = "; ".join(f"`{each.key}`: {heading(each.title, each.unit)}" for each in own)
+            rows.append((metric.name, origin, named))
+    return markdown({"metric": "label", **dict.fromkeys(("origin", "quantities: title (unit)"), "text")}, rows)
 
 
 def module_list() -> str:
     """The registry: what each module computes, and what it costs at SHAPE."""
-    rows = []
-    for entry in built_in():
-        reached = "all" if reach(entry) == POSITIONS else f"{reach(entry):,}"
-        rows.append((f"`{entry.key}`", entry.about, reached, *_costs(entry)))
-    counts = dict.fromkeys(("reach", "params, M", "MACs, G"), "counted")
+    rows = [(f"`{entry.key}`", entry.about, *_costs(entry)) for entry in built_in()]
+    counts = dict.fromkeys(("params, M", "MACs, G"), "counted")
     predicted = dict.fromkeys(("memory, train, MiB", "memory, infer, MiB"), "predicted")
-    return markdown({"module": "label", "what it computes": "text", **counts, **predicted}, rows)
+    found = {f"`{entry.key}`": reach(entry) for entry in built_in()}
+    local = [f"{key} {count:,}" for key, count in found.items() if count is not None and count < POSITIONS]
+    by_content = ", ".join(key for key, count in found.items() if count is None)
+    return (
+        f"{markdown({'module': 'label', 'what it computes': 'text', **counts, **predicted}, rows)}\n\n"
+        f"A position in the centre reaches all {POSITIONS:,}, but for these modules: {', '.join(local)}. "
+        f"The input decides it for {by_content}."
+    )
 
 
 def scan_list() -> str:
@@ -119,15 +118,19 @@ def scan_list() -> str:
 
 
 def module_sources() -> str:
-    """The paper of each module, a line each."""
-    return "\n".join(f"- `{entry.key}`: {entry.paper}." for entry in built_in())
+    """Authors and venue of each module's paper, without its title, in the order of the keys."""
+    keys: dict[str, list[str]] = {}
+    for entry in built_in():
+        authors, _, rest = entry.paper.rpartition("; ")[2].partition(", ")
+        venue = re.search(r"[^,:]*(?:arXiv:)?[^,:]*\d(?:, \d{4})?$", rest)
+        assert venue, f"no venue in the paper of {entry.key}"
+        keys.setdefault(f"{authors}, {venue[0].strip()}", []).append(f"`{entry.key}`")
+    return "; ".join(f"{', '.join(own)}: {paper}" for paper, own in keys.items()) + "."
 
 
-def reach(entry: Entry) -> int:
-    """Number of positions at SHAPE that the one in the centre reaches, as declared."""
-    found = entry.closed_form("reach", SHAPE)
-    assert found is not None
-    return found
+def reach(entry: Entry) -> int | None:
+    """Number of positions at SHAPE that the one in the centre reaches, as declared; None where the input decides it."""
+    return entry.closed_form("reach", SHAPE)
 
 
 def built_in() -> list[Entry]:
@@ -141,10 +144,12 @@ def _case(entry: Entry) -> Case:
 
 @cache
 def peaks(mode: Mode) -> dict[str, float]:
-    """The predicted peak of each module at SHAPE in MiB, without a device."""
+    """The predicted peak of each module at SHAPE in MiB, without a device; without weights there is no training."""
     found = {}
     for entry in built_in():
-        found[entry.key] = predict_peak(*_case(entry).on_meta(), mode=mode).peak_bytes / 2**20
+        module, image = _case(entry).on_meta()
+        if mode == "infer" or count_params(module):
+            found[entry.key] = predict_peak(module, image, mode=mode).peak_bytes / 2**20
     return found
 
 
@@ -154,38 +159,43 @@ def _costs(entry: Entry) -> Iterator[str]:
     yield significant(count_params(module) / 1e6)
     yield significant(count_macs(module, image).macs / 1e9)
     for mode in reversed(MODES):
-        yield f"{peaks(mode)[entry.key]:.0f}"
+        yield f"{peaks(mode)[entry.key]:.0f}" if entry.key in peaks(mode) else "-"
 
 
 def sweep_list() -> str:
     """Costs of the driver of a simulated sweep."""
-    rows = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
-    body = [
-        (f"{r['slots']}", f"{r['cases']:,}", f"{r['processes']:,}", f"{r['wall_s']:.0f}",
-         f"{r['driver_ms_per_case']:.1f}", f"{r['waiting_share']:.1%}")
-        for r in rows
-    ]  # fmt: skip
-    times = dict.fromkeys(("seconds", "driver, ms of processor time a case", "waiting"), "measured")
-    return markdown({**dict.fromkeys(("slots", "cases", "processes"), "counted"), **times}, body)
+    (row,) = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
+    return (
+        f"The driver of {row['slots']} slots takes {row['driver_ms_per_case']:.1f} ms of processor time a case. Over "
+        f"{row['cases']:,} cases the slots wait for {row['waiting_share']:.1%} of their time."
+    )
 
 
 def suite_list() -> str:
-    """The suites: question, size, duration and what the committed run says of the claims."""
+    """The suites: question, size, duration, and how many of the claims the committed run supports."""
     rows = []
     for name in available():
         suite = load(name)
-        # A plugin of one suite has that suite's page.
-        page = f"plugins/{name}.md" if f".{name}." in package_of(name) else f"suites/{name}.md"
-        title = f"[{name}]({page})" if (ROOT / "docs" / page).exists() else f"`{name}`"
+        title = f"[{name}]({page})" if (page := _page_of(name)) else f"`{name}`"
         run = ROOT / "results" / f"{name}-cpu"
         verdicts = ""
         if (run / "run.json").exists():
-            verdicts = ", ".join(f"{len(claims)} {verdict}" for verdict, claims in judged(run).items())
+            claims = {verdict: len(own) for verdict, own in judged(run).items() if verdict is not Verdict.MEASURED}
+            verdicts = f"{claims.get(Verdict.SUPPORTED, 0)} of {sum(claims.values())}" if claims else ""
             verdicts += (part := part_of(run)) and f"; {part}"
         own = [case for case in suite.cases() if case.reference.startswith(f"{registry.BUILT_IN}.")]
         rows.append((title, suite.file.question, str(len(own)), f"{suite.file.minutes:g}", verdicts))
     sizes = {"cases": "counted", "minutes on two cores": "measured"}
-    return markdown({"suite": "label", "question": "text", **sizes, "claims of the committed run": "text"}, rows)
+    return markdown(
+        {"suite": "label", "question": "text", **sizes, "claims supported by the committed run": "text"}, rows
+    )
+
+
+def _page_of(suite: str) -> str:
+    """The page of the docs that shows the claims of a suite's run; "" if none does."""
+    block = f"<!-- table: results/{suite}-cpu claims"
+    found = (page for page in doc_pages() if block in page.read_text(encoding="utf-8"))
+    return next((page.relative_to(ROOT / "docs").as_posix() for page in found), "")
 
 
 def judged(path: Path) -> dict[Verdict, list[str]]:
@@ -248,29 +258,8 @@ def families() -> str:
 
 def _when(metric: Metric) -> str:
     if not metric.asked_for:
-        return "in every run where it applies; `metrics` cannot name it"
-    return "by default, or if `metrics` names it" if metric.default else "if `metrics` names it"
-
-
-def _unit(unit: Unit) -> str:
-    return str(unit) if unit.factor > 1 else unit.symbol or "none"
-
-
-def _own_columns(each: Quantity) -> str:
-    names = [each.column, each.measured_column]
-    names += [each.detail("low_ms"), each.detail("high_ms")] if each.has_interval else []
-    return ", ".join(f"`{name}`" for name in names if name)
-
-
-def _every_column(columns: Sequence[Column]) -> str:
-    own = {each.name for each in columns}
-    return ", ".join(f"`{name}`" for name in dict.fromkeys(_both_modes(each.name, own) for each in columns))
-
-
-def _both_modes(name: str, names: Collection[str]) -> str:
-    """`latency_train_ms` as `latency_*_ms` if there is one for each mode."""
-    short = "_".join("*" if part in MODES else part for part in name.split("_"))
-    return short if all(short.replace("*", mode) in names for mode in MODES) else name
+        return "where it applies"
+    return "by default" if metric.default else "if named"
 
 
 def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> str:
@@ -287,8 +276,8 @@ def operator_counts() -> str:
     of_operator = frame.groupby("operator")[verdicts].sum()
     whole = int((of_operator["right"] == of_operator.sum(axis=1)).sum())
     lead = (
-        f"**{len(of_operator):,} operators of PyTorch's own list in {of_operator.to_numpy().sum():,} cases: "
-        f"{of_operator['wrong'].sum():,} are wrong without a mark.** {whole:,} operators are "
+        f"**Of {of_operator.to_numpy().sum():,} cases of operators of PyTorch's own list, "
+        f"{of_operator['wrong'].sum():,} are wrong without a mark.** Of {len(of_operator):,} operators, {whole:,} are "
         "right in each of their cases."
     )
     return f"{lead}\n\n{markdown({'dtype': 'label', **dict.fromkeys(verdicts, 'counted')}, rows)}"

@@ -14,6 +14,7 @@ from scipy.stats import spearmanr
 
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import Number, ratio
+from ctxbench.base.texts import listed
 from ctxbench.model.metrics import quantity, read_number
 from ctxbench.plugins.crossover.table import crossover_tables
 from ctxbench.plugins.predict.listed import measured_classes
@@ -35,14 +36,19 @@ NAMED_BELOW = 0.7
 AGREEMENT: dict[str, Origin] = dict.fromkeys(
     ("median error", "within 1.5", "in the band", "rank", "high / low"), "ratio"
 )
-TIMES: dict[str, Origin] = {"predicted, ms": "predicted", "ratio": "ratio", "in the band": "text"}
+TIMES: dict[str, Origin] = {"predicted, ms": "predicted", "ratio": "ratio"}
 
 
 def devices() -> str:
-    """The devices that times are predicted for, with the number of classes of kernels that were measured on each."""
+    """The devices that times are predicted for, and those without a measured kernel."""
     measured = measured_classes()
-    names = [f"`{name}` {measured.get(each.title, 'none')}" for name, each in sheets().items()]
-    return f"{len(names)} devices, with the number of measured classes of kernels: {'; '.join(names)}."
+    every, bare = (
+        listed([f"`{name}`" for name, each in sheets().items() if each.title not in known]) for known in ((), measured)
+    )
+    return (
+        f"Times are predicted for {len(sheets())} devices: {every}. No kernel was measured on {bare}: their times rest "
+        "on the other devices alone."
+    )
 
 
 def left_out() -> str:
@@ -86,12 +92,12 @@ def validation_summary() -> str:
 
 
 def network_summary() -> str:
-    """timm's networks under AMP by what was left out: errors, coverage, rank, and the families with few in the band."""
-    found, by = passes("networks"), ["known", "device", "mode", "layout"]
+    """timm's networks under AMP without their card: errors, coverage, rank, and the families with few in the band."""
+    found, by = passes("networks"), ["device", "mode", "layout"]
+    found = found[found["known"] == "card left out"]
     rows = [(*map(str, key), *_agreement(part)) for key, part in found.groupby(by)]
-    labels = dict.fromkeys(("left out", *by[1:]), "label")
-    table = markdown({**labels, "passes": "counted", **AGREEMENT}, rows)
-    low = _below(found[found["known"] == "card left out"], ["family", "mode", "layout"])
+    table = markdown({**dict.fromkeys(by, "label"), "passes": "counted", **AGREEMENT}, rows)
+    low = _below(found, ["family", "mode", "layout"])
     return (
         f"{table}\n\nWith the card left out, fewer than {NAMED_BELOW:.0%} are in the band of these families: {low}. "
         f"{source('prediction')}."
@@ -99,12 +105,9 @@ def network_summary() -> str:
 
 
 def _below(part: pd.DataFrame, by: list[str]) -> str:
-    """`Tesla P4, infer (1 of 3)`: the groups with fewer than NAMED_BELOW in their band."""
-    return "; ".join(
-        f"{', '.join(map(str, key))} ({own['in_band'].sum()} of {len(own)})"
-        for key, own in part.groupby(by)
-        if own["in_band"].mean() < NAMED_BELOW
-    )
+    """`Tesla P4 infer, Tesla T4 infer`: the groups with fewer than NAMED_BELOW in their band."""
+    groups = part.groupby(by)
+    return ", ".join(" ".join(map(str, key)) for key, own in groups if own["in_band"].mean() < NAMED_BELOW)
 
 
 def _agreement(part: pd.DataFrame) -> tuple[str, ...]:
@@ -155,7 +158,7 @@ def _predicted(row: Mapping[Any, Any]) -> Number:
 
 
 def table3_predictions() -> str:
-    """Predicted beside published times of Table 3 on the card of the paper, and how close they are in each mode.
+    """The published times of Table 3 on the card of the paper that are not in the band of the predicted ones.
 
     A time that a footnote of the suite calls into question is left out.
     """
@@ -172,18 +175,11 @@ def table3_predictions() -> str:
     columns = ("module", "mode", "measured_ms", "predicted_ms", "low_ms", "high_ms", "text")
     frame = _with_ratio(pd.DataFrame(found, columns=columns))
     rows = [
-        (f"`{row['module']}`", row["mode"], f"{row['measured_ms']:g}", row["text"], f"{row['ratio']:.2f}", row["held"])
-        for row in rows_of(frame.assign(held=frame["in_band"].map({True: "yes", False: "no"})))
+        (f"`{row['module']}`", row["mode"], f"{row['measured_ms']:g}", row["text"], f"{row['ratio']:.2f}")
+        for row in rows_of(frame[~frame["in_band"]])
     ]
-    labels = dict.fromkeys(("module", "mode"), "label")
-    table = markdown({**labels, "paper, ms": "published", **TIMES}, rows)
-    close = [
-        f"{mode}, {count} times: median error {error}, {near} within a factor of {NEAR:g}, {inside} in the band, rank "
-        f"correlation {rank}"
-        for mode, part in frame.groupby("mode", sort=False)
-        for count, error, near, inside, rank, _ in [_agreement(part)]
-    ]
-    return f"{table}\n\n{'; '.join(close).capitalize()}."
+    table = markdown({**dict.fromkeys(("module", "mode"), "label"), "paper, ms": "published", **TIMES}, rows)
+    return f"Of {len(frame)} times, {frame['in_band'].sum()} are in their band. The others:\n\n{table}"
 
 
 def prediction_fact() -> str:
@@ -191,17 +187,17 @@ def prediction_fact() -> str:
     models, networks = _language_models(), passes("networks")
     kinds = ", ".join(sorted({str(what).split("-")[0].split(" ")[0] for what in models["what"]}))
     rows = [
-        (f"language models ({kinds}), float32", f"the card, each of {part['device'].nunique()}", mode, *_within(part))
+        ("language models, float32", f"the card, each of {part['device'].nunique()}", mode, *_within(part))
         for mode, part in models.groupby("mode", sort=False)
     ]
     for (card, known, mode), part in networks.groupby(["device", "known", "mode"]):
-        what = f"timm's networks on {card}, {' and '.join(sorted(set(part['layout'])))}"
-        rows.append((f"{what}, AMP in float16", f"the {str(known).removesuffix(' left out')}", mode, *_within(part)))
+        what = f"timm's networks, {str(card).removeprefix('NVIDIA GeForce ')}, AMP in float16"
+        rows.append((what, f"the {str(known).removesuffix(' left out')}", mode, *_within(part)))
     labels = dict.fromkeys(("whole passes of", "left out of the fit", "mode"), "label")
     table = markdown({**labels, **dict.fromkeys(("half are within", "in the 80 % band"), "ratio")}, rows)
     low = _below(models, ["device", "mode"])
     return (
-        f"**Predicted times** beside those that others published:\n\n{table}\n\nThe language models have no "
+        f"**Predicted times** beside those that others published:\n\n{table}\n\nThe language models ({kinds}) have no "
         f"convolution. Fewer than {NAMED_BELOW:.0%} of their passes are in the band on {low}. The rates "
         f"were fitted to measurements of {_measured_cards()} ({source('prediction')})."
     )

@@ -7,8 +7,7 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import cast
 
-from findings import PERCENT, abilities
-from headlines import reached, recalled, row_name
+from headlines import reached, recalled
 from lists import ROOT, markdown
 
 from ctxbench import registry
@@ -18,7 +17,6 @@ from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantity
-from ctxbench.model.read_suite import load
 from ctxbench.plugins.crossover.crossover import Size, crossover
 from ctxbench.plugins.crossover.table import Pairing, pairings, text_of
 from ctxbench.plugins.memory.profile import MemoryProfile
@@ -114,17 +112,16 @@ def scan_lead() -> str:
 
 
 def scan_counts() -> str:
-    """Parameters, and from which size on the scan has fewer MACs and needs less memory."""
+    """Parameters, and from which size on the scan has fewer MACs and needs less memory to train."""
     run = open_run(PREDICTED)
     rows = []
     for other, equal, pairing in compared(run):
         if pairing.conditions["device"] == run.devices()[0]:  # the same on every device
             params = [f"{row['params'] / 1e3:.1f}" for row in pairing.rows[0][1:]]
-            macs = [answer(pairing, quantity(key)) for key in ("macs_train", "macs")]
-            memory = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "memory", fused_peak, mode)]
-            rows.append((f"`{other}`", equal, *params, *macs, *memory))
-    counted = dict.fromkeys(("`ss2d`, params, K", "the block, params, K", "MACs, train", "MACs, infer"), "counted")
-    return markdown({**LABELS, **counted, **both_headings("memory")}, rows)
+            memory = both_forms(pairing, "memory", fused_peak, "train")
+            rows.append((f"`{other}`", equal, *params, answer(pairing, quantity("macs_train")), *memory))
+    counted = dict.fromkeys(("`ss2d`, params, K", "the block, params, K", "MACs, train"), "counted")
+    return markdown({**LABELS, **counted, **both_headings("memory", "train")}, rows)
 
 
 def both_forms(pairing: Pairing, cost: str, at_best: Callable[[RecordRow, Mode], float], mode: Mode) -> tuple[str, str]:
@@ -133,19 +130,21 @@ def both_forms(pairing: Pairing, cost: str, at_best: Callable[[RecordRow, Mode],
     return answer(pairing, each), answer(pairing, each, partial(at_best, mode=mode))
 
 
-def both_headings(cost: str) -> dict[str, Origin]:
-    return {f"{cost}, {mode}{form}": "predicted" for mode in reversed(MODES) for form in ("", ", fused at best")}
+def both_headings(cost: str, *modes: Mode) -> dict[str, Origin]:
+    return {f"{cost}, {mode}{form}": "predicted" for mode in modes for form in ("", ", fused at best")}
 
 
 def scan_predicted() -> str:
-    """From which size on the scan is predicted to be faster, as it is and fused at best."""
+    """From which size on the scan is predicted to be faster, at equal channels, as it is and fused at best."""
     run = open_run(PREDICTED)
     rows = []
     for other, equal, pairing in compared(run):
-        times = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "latency", fused_ms, mode)]
-        rows.append((pairing.conditions["device"], f"`{other}`", equal, *times))
+        if equal == "channels":
+            times = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "latency", fused_ms, mode)]
+            rows.append((pairing.conditions["device"], f"`{other}`", *times))
     rows.sort(key=itemgetter(0))
-    return f"{markdown({'device': 'label', **LABELS, **both_headings('time')}, rows)}\n\nhere: {setup(run)}."
+    labels: dict[str, Origin] = {"device": "label", "beside": "label"}
+    return f"{markdown({**labels, **both_headings('time', *reversed(MODES))}, rows)}\n\nhere: {setup(run)}."
 
 
 def scan_measured() -> str:
@@ -158,12 +157,3 @@ def scan_measured() -> str:
     ]
     headings: dict[str, Origin] = {f"time, {mode}": "measured" for mode in times}
     return f"{markdown({**LABELS, **headings}, rows)}\n\nhere: {setup(run)}."
-
-
-def scan_recall() -> str:
-    """Accuracy of each of the suite's blocks in the run `recall`."""
-    rows = []
-    for module in load("scan").file.modules:
-        own = [row for row in recalled() if row["module"] == module]
-        rows += [(row_name(row), *abilities(row)) for row in own] or [(f"`{module}`", *["not trained"] * len(PERCENT))]
-    return markdown({"module": "label", **PERCENT}, rows)

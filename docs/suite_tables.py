@@ -18,35 +18,45 @@ from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.cells import heading
 from ctxbench.report.tables.curve import curve_tables
+from ctxbench.results.claims import Verdict
 from ctxbench.table.markdown import escape, render_markdown
 from ctxbench.table.table import Cell, Column, Convention, Row, Table
 
 MOST_ROWS = 10
-# Of each list of modules in what was found, so many are named.
-MOST_NAMED = 3
+# Of each list of modules in what was found, so many are named; of a longer list than the second number none.
+MOST_NAMED, MOST_LISTED = 2, 8
+# What is said of a finding that has no claim.
+NO_CLAIM = "no claim"
 # What stands behind a figure's name for a table of its fits.
 FITS = "fits"
 EXACT = ("counted", "predicted")
 
 
-def claims(folder: str) -> str:
-    """The claims of the run's suite, and what was found."""
+def claims(folder: str, *, measured: bool = True) -> str:
+    """The claims of the run's suite, a line each, with verdict, criterion and what was found.
+
+    Those without a verdict only if `measured`.
+    """
     table = claim_table(open_run(ROOT / folder))
     if table is None:
         raise SystemExit(f"the suite of {folder} has no claims")
-    rows: list[Row] = []
-    above = ""
-    for claim, verdict, criterion, found in (row.cells for row in table.rows):
-        same = replace(criterion, text="the same") if criterion.text == above else criterion
-        above = criterion.text
-        rows.append(Row((claim, verdict, same, replace(found, text=short_found(found.text)))))
     part = part_of(ROOT / folder)
-    text = render_markdown(replace(table, title="", rows=tuple(rows)))
-    return text + (part and f"\nThis run has {part} of the suite.\n")
+    lines, above = [f"For {part} of the suite:\n"] * bool(part), ""
+    for claim, verdict, criterion, found in ([cell.text for cell in row.cells] for row in table.rows):
+        if not measured and verdict == Verdict.MEASURED:
+            continue
+        same = "as above" if criterion == above else escape(criterion)
+        above = criterion
+        judged = verdict.replace(f" ({NO_CLAIM})", "")
+        lines.append(f"- **{escape(claim)}: {judged}.** Criterion: {same}. Found: {escape(short_found(found))}.")
+    return "\n".join([*lines, "", "<br>\n".join(map(escape, table.caption))])
 
 
 def short_found(text: str) -> str:
-    """A finding with the first modules of each list: `slower: 9 of 58 (apc 0.86, apnb 0.83 and 7 more)`."""
+    """A finding with the first modules of each list: `slower: 5 of 58 (apc 0.86, apnb 0.83 and 3 more)`.
+
+    A list of more than MOST_LISTED is left out: `slower: 9 of 58`.
+    """
     return "; ".join(map(_short_list, text.split("; ")))
 
 
@@ -54,6 +64,8 @@ def _short_list(text: str) -> str:
     items = re.split(r", (?=[a-z])", text)
     if len(items) <= MOST_NAMED + 1:
         return text
+    if len(items) > MOST_LISTED and text.endswith(")") and text.count("(") == text.count(")"):
+        return text.partition(" (")[0]
     kept = ", ".join(items[:MOST_NAMED])
     opened = kept.count("(") - kept.count(")") - text.count("(") + text.count(")")
     return f"{kept} and {len(items) - MOST_NAMED} more{')' * opened}"
@@ -137,12 +149,35 @@ def fit_table(figure: Figure, tables: Sequence[tuple[Quantity, Table]]) -> Table
 
 
 def _short(table: Table) -> Table:
-    """The table with labels that all rows share in its title instead of a column."""
-    shared = [i for i in table.labels()[1:] if len({row.cells[i].text for row in table.rows}) == 1]
-    kept = [i for i in range(len(table.columns)) if i not in shared]
+    """The table with labels that all rows share in its title, without those that no row needs to be told apart.
+
+    What all columns are grouped by stands in the title, too.
+    """
+    others = table.labels()[1:]
+    shared = [i for i in others if len({row.cells[i].text for row in table.rows}) == 1]
+    alone = len({row.module for row in table.rows}) == len(table.rows)
+    found = without(table, [table.columns[i].key for i in (others if alone else shared)])
+    groups = list(dict.fromkeys(column.group for column in found.columns if column.group))
+    by = [f"columns: {groups[0]}"] if len(groups) == 1 and f"by {groups[0]}" not in table.title else []
+    return replace(
+        found,
+        title=", ".join([table.title, *filter(None, (table.rows[0].cells[i].text for i in shared)), *by]),
+        columns=tuple(replace(column, group="" if len(groups) == 1 else column.group) for column in found.columns),
+    )
+
+
+def short_caption(table: Table) -> Table:
+    """The table with the first clauses of the conventions of what it shows."""
+    shown = " ".join(column.name for column in table.columns)
+    lines = [line for line in table.caption if not isinstance(line, Convention) or line.partition(":")[0] in shown]
+    return replace(table, caption=tuple(map(_first_clause, lines)))
+
+
+def without(table: Table, keys: Collection[str]) -> Table:
+    """The table without the columns of these keys."""
+    kept = [i for i, column in enumerate(table.columns) if column.key not in keys]
     return replace(
         table,
-        title=", ".join([table.title, *filter(None, (table.rows[0].cells[i].text for i in shared))]),
         columns=tuple(table.columns[i] for i in kept),
         rows=tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows),
     )

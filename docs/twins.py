@@ -8,10 +8,9 @@ from headlines import recalled
 from lists import built_in, markdown
 
 from ctxbench import registry
-from ctxbench.base.number import significant
+from ctxbench.base.number import Number, significant
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
-from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.predict.operators import profiled
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
@@ -25,13 +24,10 @@ from ctxbench.table.table import Origin
 SHAPE = (2, 512, 64, 128)
 CARD = "v100-sxm2"
 KINDS = ("segment", "global", "lookup")
-# Costs beside a gain, by source: printed ones, and those of the block alone by ctxbench.
-OWN: dict[str, Origin] = {
-    "params, M": "counted", "MACs, G": "counted", "training, MiB": "predicted", f"training, ms on {CARD}": "predicted"
-}  # fmt: skip
+# Costs beside a gain, by source: those of the block alone by ctxbench, and printed ones.
 COSTS: dict[str, dict[str, Origin]] = {
-    "mmsegmentation": {"head, GB": "published", **OWN},
-    "timm": dict.fromkeys(("params, %", "images/s on 5090, %", "images/s on 4090, %"), "published"),
+    "mmsegmentation": {"params, M": "counted", "training, MiB": "predicted", f"training, ms on {CARD}": "predicted"},
+    "timm": dict.fromkeys(("params, %", "images/s on RTX 5090, %"), "published"),
 }
 
 
@@ -65,53 +61,39 @@ def twins_noise() -> str:
 
 def twins_lead() -> str:
     """Number of pairs of blocks that the published accuracies do not tell apart."""
-    parts = []
+    told = []
     for name in NAMES:
         tied, pairs = twins(name).tied_pairs()
-        parts.append(f"{tied} of {pairs} pairs of blocks in {twins(name).source.title} ({twins(name).source.measure})")
-    return f"**Most blocks are tied: {' and '.join(parts)} are not told apart.**"
+        told.append(f"In {twins(name).source.title} ({twins(name).source.measure}) that is {tied} of {pairs} pairs.")
+    return f"**Published accuracies do not tell most blocks apart.** {' '.join(told)}"
 
 
 def twins_gains(name: str) -> str:
-    """The gain of each block of a source over the plain body, and whether it is told from it."""
+    """The gain of each block over the plain body, of those with costs, and whether it is told from it."""
     found = twins(name)
     rows = []
     for block in found.blocks:
-        settings = len(found.differences(block, PLAIN))
-        if block != PLAIN and settings:
+        costs = [*_costs(name, block)]
+        if block != PLAIN and found.differences(block, PLAIN) and any(costs):
             told = "" if found.told_apart(block, PLAIN) else "tied"
-            rows.append(
-                (
-                    f"`{block}`",
-                    found.difference(block).text(decimals=1, sign="+"),
-                    str(settings),
-                    told,
-                    *_costs(name, block),
-                )
-            )
-    words = {"gain, points": "published", "settings": "published", "with the plain body": "text"}
+            rows.append((f"`{block}`", found.difference(block).text(decimals=1, sign="+"), told, *costs))
+    words = {"gain, points": "published", "with the plain body": "text"}
     return markdown({"block": "label", **words, **COSTS[name]}, rows)
 
 
 def _costs(name: str, block: str) -> Iterator[str]:
-    """Costs that a block adds to the plain body by the source; of a head also those of its block here."""
+    """Costs that a block adds to the plain body: those of a head are of its block here."""
     found = twins(name)
     if name == "timm":
-        for figure in ("params, M", "images/s, RTX 5090", "images/s, RTX 4090"):
+        for figure in ("params, M", "images/s, RTX 5090"):
             shares = [100 * (own[block] / own[PLAIN] - 1) for own in _both(found, block, figure)]
             yield f"{fmean(shares):+.1f}" if shares else ""
-        return
-    added = found.differences(block, PLAIN, "memory, GB")
-    yield f"{fmean(added.values()):+.1f}" if added else ""
-    if block not in {entry.key for entry in built_in()}:
-        yield from [""] * len(OWN)
-        return
-    module, image = Case(block, registry.get(block).reference, {}, SHAPE).on_meta()
-    profile, operators = profiled(module, image, mode="train")
-    yield significant(count_params(module) / 1e6)
-    yield significant(count_macs(module, image).macs / 1e9)
-    yield f"{profile.peak_bytes / 2**20:,.0f}"
-    yield time_of(operators, sheets()[CARD]).time.text()
+    elif block in {entry.key for entry in built_in()}:
+        module, image = Case(block, registry.get(block).reference, {}, SHAPE).on_meta()
+        profile, operators = profiled(module, image, mode="train")
+        yield significant(count_params(module) / 1e6)
+        yield f"{profile.peak_bytes / 2**20:,.0f}"
+        yield time_of(operators, sheets()[CARD]).time.text()
 
 
 def _both(found: Twins, block: str, figure: str) -> list[dict[str, float]]:
@@ -134,43 +116,24 @@ def twins_refused(source: str, better: str, worse: str) -> str:
     raise SystemExit(f"a page says that this is refused, and it is not: {found}")
 
 
-def twins_extremes(source: str, block: str) -> str:
-    """The largest and the smallest gain of a block in one pair of networks."""
-    pairs = {
-        f"`{record.body}` by the recipe `{record.recipe}`": record.number("accuracy") - plain.number("accuracy")
-        for record in twins(source).source.rows.values()
-        for plain in twins(source).source.rows.values()
-        if record.block == block and plain.block == PLAIN
-        if (record.setting, record.recipe) == (plain.setting, plain.recipe)
-    }
-    ends = [
-        f"{pairs[where]:+.2f} in {where}"
-        for where in (max(pairs, key=pairs.__getitem__), min(pairs, key=pairs.__getitem__))
-    ]
-    return f"One pair alone shows anything: of {len(pairs)} pairs, `{block}` gained {' and '.join(ends)}."
-
-
 def twins_ranks() -> str:
     """Rank correlation of the gains of mmsegmentation's heads between backbones, and between data sets."""
     found = twins("mmsegmentation")
     settings = dict.fromkeys(each for block in found.blocks for each in found.differences(block, PLAIN))
-    bodies = {body for body, _ in settings}
-    rows, agree = [], {False: [], True: []}
+    values: dict[str, list[Number]] = {"two backbones, on one data set": [], "two data sets, in one backbone": []}
+    backbones, data = values.values()
     for one, other in combinations(settings, 2):
-        if same := [first for first, second in zip(one, other, strict=True) if first == second]:
-            value, blocks = agreement(found, one, other)
-            parts = [each for pair in zip(one, other, strict=True) for each in pair if each not in same]
-            rows.append((same[0], " and ".join(parts), str(blocks), value.text(decimals=2, sign="+")))
-            agree[same[0] in bodies].append(value.low > 0 or not value.has_interval)
-    rows.sort()
-    backbones, data = (f"{sum(each)} of {len(each)}" for each in (agree[False], agree[True]))
-    lead = (
-        f"The two backbones agree on {backbones} data sets; two data sets agree in {data} pairs. *Agree*: the interval "
-        "is above 0. A correlation of 1 has no interval."
-    )
-    return f"{lead}\n\n" + markdown(
-        {"same": "label", "between": "label", "heads": "published", "rank correlation": "published"}, rows
-    )
+        if one[0] == other[0]:
+            data.append(agreement(found, one, other)[0])
+        elif one[1] == other[1]:
+            backbones.append(agreement(found, one, other)[0])
+    rows = []
+    for between, own in values.items():
+        agree = sum(each.low > 0 or not each.has_interval for each in own)
+        ends = (min(each.value for each in own), max(each.value for each in own))
+        rows.append((between, str(len(own)), str(agree), *(f"{end:+.2f}" for end in ends)))
+    counts = dict.fromkeys(("pairs", "agree", "lowest", "highest"), "published")
+    return markdown({"between": "label", **counts}, rows)
 
 
 def twins_recall() -> str:

@@ -4,7 +4,9 @@ They stand between `<!-- table: WHAT -->` and `<!-- /table -->`. WHAT is the nam
 `_`, and its arguments; or the folder of a committed run, for its own table; or `FOLDER#crossover` for its crossovers.
 Behind the folder may stand
 
-- `claims`, for the claims of the run's suite and what was found, or `verdicts`, for a line for each verdict;
+- `claims`, for the claims of the run's suite and what was found, `claims judged` without those that have no verdict, or
+  `verdicts`, for a line for each verdict;
+- `without` and the keys of columns that its own table leaves out;
 - the name of a figure of the suite, for the tables of its numbers; and behind that the modules and quantities that are
   shown (`error mhsa,ham_nmf`), ten rows at most, or `fits` for a table of what was fitted alone.
 
@@ -79,14 +81,15 @@ def run_table(folder: str, part: str = "", which: str = "") -> str:
     """A table of a committed run: its own, its crossovers, its claims, the verdicts on them, or those of a figure."""
     if folder.endswith(CROSSOVER):
         tables = crossover_tables(open_run(ROOT / folder.removesuffix(CROSSOVER)))
-        return "\n".join(map(render_markdown, tables))
+        return "\n".join(render_markdown(suite_tables.short_caption(table)) for table in tables)
     if part == "verdicts":
         return verdict_list(ROOT / folder)
     if part == "claims":
-        return suite_tables.claims(folder)
-    if part:
+        return suite_tables.claims(folder, measured=which != "judged")
+    if part not in ("", "without"):
         return suite_tables.figure_block(folder, part, which)
-    return render_markdown(comparison_table([RunFolder.open(ROOT / folder)]))
+    table = comparison_table([RunFolder.open(ROOT / folder)])
+    return render_markdown(suite_tables.short_caption(suite_tables.without(table, which.split(","))))
 
 
 def pictures() -> dict[Path, Path]:

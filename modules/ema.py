@@ -1,4 +1,4 @@
-"""Expectation-maximization attention: positions are written as mixtures of a few bases, found in a few EM steps.
+"""Expectation-maximization attention, not efficient multi-scale attention: positions are mixtures of a few EM bases.
 
 Source: Li et al., Expectation-Maximization Attention Networks for Semantic Segmentation, ICCV 2019; from its equations.
 With `gradient` "none", as published, the steps run without a gradient: the input is reached by the residual alone, and

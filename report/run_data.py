@@ -1,7 +1,7 @@
 """A run folder as a report reads it: typed records, checked cells, and the facts of the machine that made it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ import pandas as pd
 
 from ctxbench import devices
 from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.notes import Note, short
 from ctxbench.base.texts import all_safe, safe
 from ctxbench.devices.cpu import Cpu
 from ctxbench.model.conditions import CONDITIONS, SHAPE, phrases
@@ -33,8 +34,8 @@ class RunData:
 
     `every` has all hyper-parameters, `named` those of them that differ from the defaults in any row of the module, and
     `settings` the same as text. `name` is what figures and sentences call a module: its key or, with `titles`, its
-    title. `added` is a published table that takes the place of the suite's; so do
-    `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
+    title, and its marks, such as that it is local. `added` is a published table that takes the place of the suite's; so
+    do `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
     """
 
     folder: RunFolder
@@ -59,7 +60,9 @@ class RunData:
             for module, every in zip(frame["module"], frame["every"], strict=True)
         ]
         frame["settings"] = pd.Series(map(settings_text, frame["named"]), frame.index, dtype="string")
-        frame["name"] = frame["title"].where(frame["title"] != "", frame["module"]) if titles else frame["module"]
+        names = frame["title"].where(frame["title"] != "", frame["module"]) if titles else frame["module"]
+        marked = [f"{name}{_marks(notes)}" for name, notes in zip(names, frame["notes"], strict=True)]
+        frame["name"] = pd.Series(marked, frame.index, dtype="string")
         return cls(folder, frame)
 
     @cached_property
@@ -170,6 +173,12 @@ def kind_of(device: str) -> str:
         return devices.device(device).kind
     except UsageError:
         return device
+
+
+def _marks(notes: Iterable[Note]) -> str:
+    """Marks of a row in brackets: ` [local: 7 x 7]`."""
+    found = ", ".join(safe(short(each)) for each in notes if each.code == "mark")
+    return f" [{found}]" if found else ""
 
 
 def _safe(frame: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Runs `ctxbench check` on twelve commits of one module; docs/gate-error-rates.md has what it says of each.
+"""Runs `ctxbench check` on twelve commits of one module; docs/plugins/check.md has what it says of each.
 
 Run: python research/check_commits.py [--static] [--out results/check-commits]   (half an hour on two idle cores; with
 --static, which measures no time, a few minutes on any machine)

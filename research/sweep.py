@@ -16,12 +16,14 @@ import pandas as pd
 
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.sweep import Part, sweep
 from ctxbench.model.case import Case, Measure
+from ctxbench.plugins.cluster.sweep import Part, sweep
 from ctxbench.results.run_folder import RunFolder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from fakes import ScriptedSlot, cases
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "plugins" / "cluster"))
+from fakes import cases
+from scripted import ScriptedSlot
 
 CASES, SLOTS = 2000, 64
 PROCESSES = 5

@@ -2,10 +2,21 @@
 
 from typing import Any
 
+from ctxbench.base.mode import MODES, Mode
+
 Shape = tuple[int, int, int, int]
+
+# Without a weight, so without a training step.
+WITHOUT_WEIGHTS = ("pool", "simam")
 
 # Where their numbers are not the point: few states of a scan, each of which is traced, and a narrow pyramid.
 FEW: dict[str, dict[str, Any]] = {"vim": {"d_state": 2}, "aspp": {"width": 8}}
+
+
+def modes_of(key: str) -> tuple[Mode, ...]:
+    """The modes that a module of the registry has."""
+    return tuple(mode for mode in MODES if mode == "infer" or key not in WITHOUT_WEIGHTS)
+
 
 CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("mhsa", (2, 8, 3, 5), {}),
@@ -105,4 +116,47 @@ CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("coord", (2, 6, 3, 5), {}),
     ("coord", (2, 20, 4, 3), {"reduction": 2}),
     ("coord", (2, 4, 1, 1), {}),
+    ("pool", (2, 4, 5, 6), {}),
+    ("pool", (2, 3, 2, 7), {"pool_size": 5}),
+    ("pool", (2, 4, 1, 1), {}),
+    ("dwconv", (2, 4, 9, 5), {}),
+    ("dwconv", (2, 3, 4, 6), {"kernel_size": 3}),
+    ("dwconv", (2, 4, 1, 1), {}),
+    ("gated_cnn", (2, 5, 4, 8), {}),
+    ("gated_cnn", (2, 6, 3, 5), {"expansion_ratio": 1.5, "kernel_size": 3, "conv_ratio": 0.5}),
+    ("gated_cnn", (2, 4, 1, 1), {"expansion_ratio": 1.0}),
+    ("eca", (2, 6, 3, 5), {}),
+    ("eca", (2, 128, 2, 3), {}),
+    ("eca", (2, 5, 1, 1), {"kernel_size": 7}),
+    ("simam", (2, 4, 3, 5), {}),
+    ("simam", (2, 4, 4, 3), {"e_lambda": 0.5}),
+    ("simam", (2, 4, 1, 1), {}),
+    ("swin", (1, 4, 5, 7), {"head_width": 2, "window_size": 3, "shift_size": 1}),
+    ("swin", (2, 6, 4, 2), {"head_width": 3, "window_size": 2, "shift_size": 0}),
+    ("swin", (1, 32, 8, 3), {}),
+    ("swin", (2, 4, 1, 1), {"head_width": 4, "window_size": 3, "shift_size": 2}),
+    ("grid", (1, 4, 5, 7), {"head_width": 2, "grid_size": 3}),
+    ("grid", (2, 6, 4, 3), {"head_width": 3, "grid_size": 2, "partition": "block"}),
+    ("grid", (1, 32, 8, 3), {}),
+    ("grid", (2, 4, 1, 1), {"head_width": 4, "grid_size": 2}),
+    ("area", (2, 32, 3, 5), {}),
+    ("area", (2, 6, 5, 1), {"head_width": 3, "area": 4, "kernel_size": 3}),
+    ("area", (2, 4, 1, 1), {"head_width": 4, "area": 2}),
+    ("neighborhood", (1, 4, 5, 7), {"head_width": 2, "kernel_size": 3}),
+    ("neighborhood", (2, 4, 7, 6), {"head_width": 4, "kernel_size": 3, "dilation": 2}),
+    ("neighborhood", (1, 32, 3, 8), {}),
+    ("neighborhood", (2, 4, 1, 1), {"head_width": 4, "kernel_size": 3}),
+    ("deformable", (1, 8, 3, 5), {}),
+    ("deformable", (2, 6, 4, 3), {"heads": 3, "points": 2}),
+    ("deformable", (2, 8, 1, 1), {}),
+    ("ttt", (2, 32, 3, 5), {}),
+    ("ttt", (1, 6, 4, 3), {"head_width": 3}),
+    ("ttt", (2, 4, 1, 1), {"head_width": 2}),
+    ("ssd", (2, 32, 3, 5), {}),
+    ("ssd", (1, 4, 3, 3), {"head_width": 4, "d_state": 3, "chunk_size": 4}),
+    ("ssd", (2, 6, 5, 4), {"head_width": 3, "d_conv": 2, "expand": 1, "chunk_size": 4, "bidirectional": False}),
+    ("ssd", (2, 4, 1, 1), {"head_width": 8, "d_state": 2, "chunk_size": 2}),
+    ("ema_multiscale", (2, 64, 3, 5), {}),
+    ("ema_multiscale", (1, 6, 4, 3), {"groups": 2}),
+    ("ema_multiscale", (2, 4, 1, 1), {"groups": 2}),
 ]

@@ -26,14 +26,14 @@ def soft(scores: Tensor) -> Tensor:
     return exponentials / exponentials.sum()
 
 
-def normalise(p: Named, name: str, images: list[Tensor], training: bool) -> list[Tensor]:
+def normalise(p: Named, name: str, images: list[Tensor], training: bool, eps: float = 1e-5) -> list[Tensor]:
     """Batch normalisation of the columns of several [C, n]."""
     columns = torch.cat(images, dim=1)
     mean, variance = p[f"{name}.running_mean"], p[f"{name}.running_var"]
     if training:
         mean = columns.sum(1) / columns.shape[1]
         variance = ((columns - mean[:, None]) ** 2).sum(1) / columns.shape[1]
-    factor = p[f"{name}.weight"] / torch.sqrt(variance + 1e-5)
+    factor = p[f"{name}.weight"] / torch.sqrt(variance + eps)
     return [(image - mean[:, None]) * factor[:, None] + p[f"{name}.bias"][:, None] for image in images]
 
 

@@ -155,13 +155,7 @@ def gc(p: Named, x: Tensor, training: bool, pooling: str = "att", fusion: str = 
 
 
 def ema(
-    p: Named,
-    x: Tensor,
-    training: bool,
-    bases: int = 64,
-    steps: int = 3,
-    momentum: float = 0.9,
-    gradient: str = "none",
+    p: Named, x: Tensor, training: bool, bases: int = 64, steps: int = 3, momentum: float = 0.9, gradient: str = "none"
 ) -> Tensor:
     contexts = []
     for image in x.flatten(2):

@@ -164,6 +164,18 @@ def table3_run(path: Path, device: str = "cpu", scale: float = 1.0, failed: Sequ
     return path
 
 
+def without_key(path: Path, key: str) -> None:
+    """Take a key, such as `environment.gpus`, out of the `run.json` of `table3_run`, which then has all others."""
+    meta = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    meta = {"static": False, "force": False, **meta, "environment": {"driver": None, **meta["environment"]}}
+    *parents, last = key.split(".")
+    part = meta
+    for name in parents:
+        part = part[name]
+    del part[last]
+    (path / "run.json").write_text(json.dumps(meta), encoding="utf-8")
+
+
 def with_timeline(path: Path, modules: Sequence[str] = tuple(FACTS)) -> Path:
     """The run with a course of memory for these modules: up to the peaks of FACTS, in forward and backward pass."""
     folder = RunFolder.open(path)

@@ -17,6 +17,17 @@ PARAMS = {
     "focal": (19_011, 272_643, 1_069_571),
     "cbam": (680, 8_564, 33_412),
     "coord": (1_688, 6_680, 25_648),
+    "pool": (0, 0, 0),
+    "dwconv": (3_200, 12_800, 25_600),
+    "gated_cnn": (36_244, 538_196, 2_125_482),
+    "eca": (3, 5, 5),
+    "simam": (0, 0, 0),
+    **dict.fromkeys(("swin", "grid", "neighborhood"), (16_978, 264_520, 1_053_328)),
+    "area": (20_160, 277_248, 1_078_784),
+    "deformable": (14_560, 156_256, 574_560),
+    "ttt": (29_312, 312_704, 1_149_312),
+    "ssd": (35_596, 434_992, 1_659_232),
+    "ema_multiscale": (48, 672, 2_624),
 }
 # Names and sizes of the published weights at 64 channels; a layer's bias has the first of its weight's sizes.
 LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -63,12 +74,51 @@ LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
         "SpatialGate.spatial.bn": (1,),
     },
     "coord": {"conv1": (8, 64, 1, 1), "bn1": (8,), "conv_h": (64, 8, 1, 1), "conv_w": (64, 8, 1, 1)},
+    "dwconv": {"dwconv": (64, 1, 7, 7)},
+    "gated_cnn": {"fc1": (340, 64), "conv": (64, 1, 7, 7), "fc2": (64, 170)},
+    "eca": {"conv": (1, 1, 3)},
+    **{key: {"qkv": (192, 64), "proj": (64, 64)} for key in ("swin", "grid", "neighborhood")},
+    "area": {
+        "qkv.conv": (192, 64, 1, 1),
+        "qkv.bn": (192,),
+        "pe.conv": (64, 1, 7, 7),
+        "pe.bn": (64,),
+        "proj.conv": (64, 64, 1, 1),
+        "proj.bn": (64,),
+    },
+    "deformable": {
+        "sampling_offsets": (64, 64),
+        "attention_weights": (32, 64),
+        "value_proj": (64, 64),
+        "output_proj": (64, 64),
+    },
+    "ttt": {"qkv": (288, 64), "proj": (64, 96)},
+    "ema_multiscale": {"gn": (2,), "conv1x1": (2, 2, 1, 1), "conv3x3": (2, 2, 3, 3)},
+    "ssd": {
+        "in_proj": (386, 64),
+        "conv1d": (256, 1, 4),
+        "conv1d_b": (256, 1, 4),
+        "norm": (128,),
+        "out_proj": (64, 128),
+    },
+}
+# Parameters beside the layers.
+OTHERS: dict[str, dict[str, tuple[int, ...]]] = {
+    **{key: {"temperature": (8, 1, 1)} for key in ("mdta", "xca")},
+    "swin": {"relative_position_bias_table": (169, 2)},
+    "grid": {"rel_pos.relative_position_bias_table": (2, 13, 13)},
+    "neighborhood": {"rpb": (2, 13, 13)},
+    "ttt": {"w1": (1, 2, 32, 32), "w2": (1, 2, 32, 32), "w3": (32, 1, 3, 3)},
+    "ssd": dict.fromkeys(("dt_bias", "A_log", "D", "dt_bias_b", "A_b_log", "D_b"), (2,)),
 }
 WITHOUT_BIAS = {
     "lite_mla": {"qkv.conv", "aggreg.0.0", "aggreg.0.1", "proj.conv"},
     "mdta": {"qkv", "qkv_dwconv", "project_out"},
     "focal": {"focal_layers.0.0", "focal_layers.1.0"},
     "cbam": {"SpatialGate.spatial.conv"},
+    "eca": {"conv"},
+    "area": {"qkv.conv", "pe.conv", "proj.conv"},
+    "ssd": {"in_proj", "norm", "out_proj"},
 }
 
 
@@ -87,7 +137,7 @@ def test_weights_have_the_published_names_and_sizes(key: str) -> None:
         module = registry.get(key).build(64)
     found = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     batch_norms = {name for name, part in module.named_modules() if isinstance(part, torch.nn.BatchNorm2d)}
-    expected: dict[str, tuple[int, ...]] = {"temperature": (8, 1, 1)} if key in ("mdta", "xca") else {}
+    expected = dict(OTHERS.get(key, {}))
     for layer, sizes in LAYERS[key].items():
         expected[f"{layer}.weight"] = sizes
         if layer not in WITHOUT_BIAS.get(key, ()):

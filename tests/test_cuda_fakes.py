@@ -95,11 +95,7 @@ def test_the_state_names_clocks_temperature_and_other_processes(
     ("visible", "board"), [("3,1", 1), ("GPU-aaaaaaaa-0000, GPU-bbbbbbbb-1111", "GPU-bbbbbbbb-1111"), ("", 1)]
 )
 def test_without_a_uuid_of_torch_the_state_says_how_the_board_was_found(
-    nvml: Callable[..., FakeNvml],
-    cuda: FakeCuda,
-    monkeypatch: pytest.MonkeyPatch,
-    visible: str,
-    board: int | str,
+    nvml: Callable[..., FakeNvml], cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, visible: str, board: int | str
 ) -> None:
     library = nvml()
     monkeypatch.setattr(cuda, "get_device_properties", lambda index: SimpleNamespace())

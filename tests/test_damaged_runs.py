@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 from attacks import small
-from report_data import ENVIRONMENT, published, table3_run
+from drawings import panels
+from report_data import ENVIRONMENT, add, new_run, published, record, table3_run, with_timeline, without_key
 
 import ctxbench
 from ctxbench.base import disk
 from ctxbench.base.errors import AlteredRun, UsageError
 from ctxbench.engine.run import resume
 from ctxbench.model.metric import POSITIVE, Column
+from ctxbench.report.figures.kinds import choose
+from ctxbench.report.run_data import open_run
 from ctxbench.report.write import write_report
 from ctxbench.results import csv_file
-from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.run_folder import SCHEMA, RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -53,10 +56,7 @@ def test_every_reader_says_that_a_table_is_another_one(run: Path, tmp_path: Path
     sentence = (
         f"is not as its run wrote it: records.csv has other content; samples.csv has {len(lines) - 11:,} rows, not"
     )
-    for read in (
-        lambda: ctxbench.load(run),
-        lambda: write_report([run], tmp_path / "out", []),
-    ):
+    for read in (lambda: ctxbench.load(run), lambda: write_report([run], tmp_path / "out", [])):
         with pytest.warns(AlteredRun, match=sentence):
             read()
     assert sentence in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
@@ -104,38 +104,22 @@ def test_load_tells_a_cell_by_file_line_and_column(run: Path, bad: str) -> None:
         _ = ctxbench.load(run).samples
 
 
-def test_numbers_of_processes_that_are_none_are_told_by_their_line(run: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "column", "value", "sentence"),
+    [
+        (3, "rounds", "step_condition", "rounds is 'step_condition', not the numbers of processes"),
+        (2, "changed", "steps", "changed has 'steps', which is none of its hparams"),
+        (2, "hparams", "[]", r"hparams is '\[\]', not an object"),
+    ],
+)
+def test_a_cell_that_no_run_writes_is_told_by_its_line(
+    run: Path, line: int, column: str, value: str, sentence: str
+) -> None:
     path = run / "records.csv"
     head, *rows = [*csv.reader(path.read_text(encoding="utf-8").splitlines())]
-    rows[1][head.index("rounds")] = "step_condition"
+    rows[line - 2][head.index(column)] = value
     path.write_text("".join(map(csv_file.csv_line, (head, *rows))), encoding="utf-8")
-    with (
-        pytest.warns(AlteredRun),
-        pytest.raises(
-            UsageError, match=r"records\.csv, line 3: rounds is 'step_condition', not the numbers of processes"
-        ),
-    ):
-        _ = ctxbench.load(run).frame
-
-
-def test_a_changed_setting_that_there_is_none_of_is_told_by_its_line(run: Path) -> None:
-    path = run / "records.csv"
-    head, *rows = [*csv.reader(path.read_text(encoding="utf-8").splitlines())]
-    rows[0][head.index("changed")] = "steps"
-    path.write_text("".join(map(csv_file.csv_line, (head, *rows))), encoding="utf-8")
-    with (
-        pytest.warns(AlteredRun),
-        pytest.raises(UsageError, match=r"records\.csv, line 2: changed has 'steps', which is none of its hparams"),
-    ):
-        _ = ctxbench.load(run).frame
-
-
-def test_settings_that_are_no_object_are_told_by_their_line(run: Path) -> None:
-    replace(run / "records.csv", ",{},", ",[],")
-    with (
-        pytest.warns(AlteredRun),
-        pytest.raises(UsageError, match=r"line 2: hparams is '\[\]', not an object"),
-    ):
+    with pytest.warns(AlteredRun), pytest.raises(UsageError, match=rf"records\.csv, line {line}: {sentence}"):
         _ = ctxbench.load(run).frame
 
 
@@ -165,14 +149,7 @@ def test_a_key_of_another_type_is_named(run: Path, change: dict[str, Any], sente
 
 @pytest.mark.parametrize("key", ["environment", "environment.gpus", "environment.packages.torch", "definition.measure"])
 def test_resume_names_a_key_that_is_missing(run: Path, key: str) -> None:
-    meta = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    meta = {"static": False, "force": False, **meta, "environment": {"driver": None, **meta["environment"]}}
-    *parents, last = key.split(".")
-    part = meta
-    for name in parents:
-        part = part[name]
-    del part[last]
-    (run / "run.json").write_text(json.dumps(meta), encoding="utf-8")
+    without_key(run, key)
     with pytest.raises(UsageError, match=rf"run\.json is damaged: {key}.* is missing"):
         resume(run)
 
@@ -321,3 +298,75 @@ def test_a_run_whose_disk_is_full_says_how_to_continue(tmp_path: Path, monkeypat
     monkeypatch.undo()
     assert RunFolder.open(out).meta["state"] == "interrupted"
     assert resume(out, in_process=True).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (",oom,", ",OOM,", r"records\.csv, line 2: status is 'OOM', not one of ok, oom"),
+        ("1,512,128,128", "1,512,0,128", r"records\.csv, line 2: height is '0', not a 64-bit integer, at least 1"),
+        ("1050624", "-5", r"records\.csv, line 2: params is '-5'"),
+        ("5048962", "many", r"records\.csv, line 3: params is 'many', not a 64-bit integer"),
+        (
+            "da 1x512x128x128 cpu ",
+            "sa 1x512x128x128 cpu ",
+            r"records\.csv, line 3: case is 'sa .*'; it stands in an earlier line too",
+        ),
+    ],
+)
+def test_a_hand_edited_cell_gets_a_sentence_with_its_line(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    path = table3_run(tmp_path / "run", failed=["sa"])
+    replace(path / "records.csv", old, new)
+    with pytest.raises(UsageError, match=sentence):
+        open_run(path)
+
+
+def test_an_interval_that_excludes_its_median_is_refused(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    values: dict[str, Any] = {"latency_infer_ms": 5.0, "latency_infer_low_ms": 6.0, "latency_infer_high_ms": 7.0}
+    add(folder, record("sa", **values))
+    with pytest.raises(UsageError, match=r"line 2: latency_infer_low_ms is '6.0'; it must be at most the median"):
+        open_run(folder.path)
+
+
+def test_a_torn_line_missing_cells_and_other_encodings_get_sentences(tmp_path: Path) -> None:
+    path = table3_run(tmp_path / "run")
+    records = path / "records.csv"
+    whole = records.read_bytes()
+    header, first, rest = whole.split(b"\n", 2)
+    for content, sentence in (
+        (whole[:-20], r"records\.csv, line 5: the line is torn"),
+        (header + b"\n" + first + b"\n" + rest.replace(b",", b"", 1), r"records\.csv, line 3: \d+ cells"),
+        (whole.replace(b"SA block", b"S\xff block"), r"records\.csv, line 2: the text is not UTF-8"),
+        (whole.decode().encode("utf-16"), r"records\.csv, line 1: the text is not UTF-8"),
+        (whole.replace(b",batch,", b",other,", 1), "lacks the column 'batch'"),
+    ):
+        records.write_bytes(content)
+        with pytest.raises(UsageError, match=sentence):
+            open_run(path)
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    path = table3_run(tmp_path / "run")
+    replace(path / "run.json", f'"schema": {SCHEMA}', '"schema": 0')
+    with pytest.raises(UsageError, match="has schema 0"):
+        open_run(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("forward", "sideways", "line 2: phase is 'sideways', not one of forward, backward"),
+        (",infer,", ",inferno,", "line 2: mode is 'inferno', not one of infer, train"),
+        (f",{1074 * 2**20}", ",-1", "line 2: bytes is '-1', not a 64-bit integer, at least 0"),
+        (f",{1074 * 2**20}", ",", "line 2: bytes is '', not a 64-bit integer"),
+        (f",{1074 * 2**20}", ",much", "line 2: bytes is 'much', not a 64-bit integer"),
+    ],
+)
+def test_a_damaged_timeline_is_told_by_its_line(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    folder = new_run(tmp_path / "run")
+    add(folder, record("sa"))
+    path = with_timeline(folder.path, ["sa"]) / "timeline.csv"
+    replace(path, old, new)
+    with pytest.raises(UsageError, match=rf"timeline\.csv, {sentence}"):
+        choose(["memory"], panels(folder.path))

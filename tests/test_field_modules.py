@@ -12,6 +12,7 @@ from reference_attention import project
 from reference_blocks import REFERENCES as BLOCKS
 from reference_field import REFERENCES as FIELD
 from reference_field import em_steps
+from reference_mixers import REFERENCES as MIXERS
 from reference_scans import SCAN_REFERENCES
 from test_macs import assert_torchprofile_agrees
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ from ctxbench.registry.entry import Entry
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES
+REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES | MIXERS
 FULL: Shape = (1, 512, 128, 128)
 
 # Params and MACs at the full shape, as counted on the public code.
@@ -51,6 +52,17 @@ FIGURES: dict[str, tuple[int, int]] = {
     "lka": (826_880, 13_514_047_488),
     "cbam": (33_412, 18_481_664),
     "coord": (25_648, 21_110_784),
+    "pool": (0, 8_388_608),
+    "dwconv": (25_600, 411_041_792),
+    "gated_cnn": (2_125_482, 34_784_755_712),
+    "eca": (5, 8_391_680),
+    "simam": (0, 8_389_632),
+    "swin": (1_053_328, 19_435_824_128),
+    "grid": (1_053_328, 19_435_824_128),
+    "area": (1_078_784, 86_352_330_752),
+    "neighborhood": (1_053_328, 18_010_341_376),
+    "deformable": (574_560, 9_563_013_120),
+    "ttt": (1_149_312, 19_941_294_080),
 }
 # Params and the MACs of products and convolutions alone, where the public code has more elementwise multiplications.
 PRODUCTS: dict[str, tuple[int, int]] = {
@@ -67,6 +79,9 @@ PRODUCTS: dict[str, tuple[int, int]] = {
     "vim": (1_816_576, 29_125_246_976),
     "nc_ssd": (1_660_208, 29_295_116_288),
     "bi_wkv": (1_051_136, 17_179_869_184),
+    "ema_multiscale": (2_624, 1_226_833_920),
+    # The public form has a triangle of all pairs of 256 chunks in both directions; a scan takes its place.
+    "ssd": (1_659_232, 42_295_361_536 - 2 * 256**2 * 64 * 1024),
 }
 
 
@@ -80,6 +95,8 @@ UNCOUNTED = {
     "polaformer": {"aten::softplus"},
     "mdta": {"aten::linalg_vector_norm"},
     "xca": {"aten::linalg_vector_norm"},
+    "ttt": {"aten::linalg_vector_norm"},
+    "ssd": {"aten::exp", "aten::softplus", "aten::cumsum"},
     **{key: {"aten::exp", "aten::softplus"} for key in ("ss2d", "vim", "nc_ssd")},
 }
 
@@ -272,6 +289,25 @@ def test_the_first_convolution_of_ema_is_trained_only_through_all_steps() -> Non
         ("focal", 8, {"focal_level": 0}, "focal_level is 0; it must be at least 1"),
         ("cbam", 8, {}, "cbam has 8 channels, fewer than reduction"),
         ("coord", 8, {"reduction": 0}, "reduction is 0; it must be at least 1"),
+        ("pool", 8, {"pool_size": 2}, "pool needs an odd size"),
+        ("dwconv", 8, {"kernel_size": 4}, "dwconv needs an odd size"),
+        ("gated_cnn", 8, {"expansion_ratio": 0.5}, "4 inner channels; conv_ratio asks to convolve 8 of them"),
+        ("gated_cnn", 8, {"conv_ratio": 0.1}, "convolved_channels is 0; it must be at least 1"),
+        ("eca", 8, {"kernel_size": 4}, "eca needs an odd size"),
+        ("simam", 8, {"e_lambda": 0.0}, "e_lambda is 0.0; it must be above 0"),
+        ("swin", 48, {}, "swin needs a multiple of head_width"),
+        ("swin", 32, {"shift_size": 7}, "shift_size is 7; it must be from 0 to window_size - 1"),
+        ("grid", 48, {}, "grid needs a multiple of head_width"),
+        ("grid", 32, {"partition": "rows"}, "partition is 'rows'; it must be one of grid, block"),
+        ("area", 48, {}, "area needs a multiple of head_width"),
+        ("area", 32, {"kernel_size": 4}, "area needs an odd size"),
+        ("neighborhood", 48, {}, "neighborhood needs a multiple of head_width"),
+        ("neighborhood", 32, {"kernel_size": 1}, "kernel_size is 1; it must be at least 3"),
+        ("deformable", 6, {}, "deformable needs a multiple of heads"),
+        ("ttt", 48, {}, "ttt needs a multiple of head_width"),
+        ("ema_multiscale", 48, {}, "ema_multiscale needs a multiple of groups"),
+        ("ssd", 16, {}, "ssd needs a multiple of head_width"),
+        ("ssd", 32, {"chunk_size": 0}, "chunk_size is 0; it must be at least 1"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_sentence(

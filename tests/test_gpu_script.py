@@ -255,10 +255,7 @@ def test_predicted_times_after_a_calibration_are_compared_with_table_3(
     asked = give(monkeypatch, [frame([{"module": "sa", **predicted, **bands}])] * 2)
     done = subprocess.CompletedProcess([], 0, "", "")
     monkeypatch.setattr(subprocess, "run", lambda *command, **options: done)
-    assert gpu_steps.calibration(out, time.monotonic() + 9) == (
-        True,
-        "median error 14%, largest 20%; 50% of 2 in band",
-    )
+    assert gpu_steps.calibration(out, time.monotonic() + 9) == (True, "median error 14%, largest 20%; 50% of 2 in band")
     assert asked[0]["device"] == str(out / "calibrated.toml")
     done.returncode, done.stderr = 2, "ctxbench: cuda was not idle"
     with pytest.raises(CannotRun, match="not idle"):

@@ -8,7 +8,7 @@ from rich.console import Console
 from ctxbench.base.terminal import console
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Cell, Column, Row, Table, Tone, plain_table
-from ctxbench.table.terminal import render_terminal
+from ctxbench.table.terminal import TerminalTable
 
 KERNELS = plain_table(
     {"operator": "label", "ms": "predicted", "bound by": "text"},
@@ -18,7 +18,7 @@ KERNELS = plain_table(
 
 def drawn(table: Table, width: int, **options: object) -> list[str]:
     screen = Console(file=io.StringIO(), width=width, **options)  # type: ignore[arg-type]  # of several types
-    screen.print(render_terminal(table))
+    screen.print(TerminalTable(table))
     assert isinstance(screen.file, io.StringIO)
     return screen.file.getvalue().splitlines()
 
@@ -72,7 +72,7 @@ def test_columns_are_even_beside_wide_and_escaped_characters() -> None:
     table = plain_table({"case": "label", "ms": "measured"}, [("漢字漢字漢", "1"), ("\x1b[2J", "2")])
     screen = console(width=40)
     with screen.capture() as captured:
-        screen.print(render_terminal(table))
+        screen.print(TerminalTable(table))
     assert captured.get().splitlines()[2:] == ["漢字漢字漢   1", r"\x1b[2J      2"]
 
 

@@ -83,7 +83,7 @@ def test_commits_and_dates_stand_behind_the_links() -> None:
 @pytest.mark.plugin("compare")
 @pytest.mark.plugin("macs")
 @pytest.mark.plugin("memory")
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/tutorial.md"])
 def test_the_counted_columns_of_the_shown_comparison_are_todays(page: str) -> None:
     from ctxbench.plugins.macs.counter import count_macs
     from ctxbench.plugins.memory.predict import predict_peak

@@ -1,6 +1,8 @@
-"""The page in a real browser: Chromium, at phone and desktop width, in both colour schemes, with axe's checks."""
+"""The page and the site in a real browser: Chromium, phone and desktop width, both colour schemes, axe's checks."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -18,8 +20,7 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.long,
     pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="no Chromium: apt-get install chromium chromium-driver",
+        CHROMIUM is None or DRIVER is None, reason="no Chromium: apt-get install chromium chromium-driver"
     ),
 ]
 FLAGS = (
@@ -27,6 +28,7 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 WIDTHS = {"phone": 390, "desktop": 1280}
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,16 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("browser")
     report = write_report([table3_run(folder / "run", failed=["sa"])], folder / "out")
     return Path(report.page).as_uri()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The documentation, without the reports."""
+    pytest.importorskip("sphinx", reason="sphinx is not installed: pip install ctxbench[dev]")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-D", "html_extra_path=", str(DOCS), str(folder)]
+    subprocess.run(command, check=True)
+    return folder.as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +160,39 @@ def test_a_focused_time_tells_its_interval_and_escape_hides_it(browser: Any, pag
     assert browser.switch_to.active_element.get_attribute("aria-describedby") == "tooltip"
     browser.switch_to.active_element.send_keys("\ue00c")  # Escape
     assert not tooltip.is_displayed()
+
+
+@pytest.mark.parametrize("name", ["index", "results", "modules", "suites/hamburger", "suites/precision"])
+@pytest.mark.parametrize(("width", "scheme"), [(WIDTHS["phone"], "light"), (WIDTHS["desktop"], "dark")], ids=WIDTHS)
+def test_no_page_of_the_site_is_wider_than_the_screen(
+    browser: Any, site: str, name: str, width: int, scheme: str
+) -> None:
+    visit(browser, f"{site}/{name}.html", width, scheme)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    script = """return [...document.querySelectorAll('article *')].filter(element =>
+        element.getBoundingClientRect().right > innerWidth && !element.closest('.table-wrapper, pre')
+        ).map(element => element.outerHTML.slice(0, 100))"""
+    assert browser.execute_script(script) == []
+    script = "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    assert (max(browser.execute_script(script)) < 64) is (scheme == "dark")
+
+
+def test_the_first_page_of_the_site_has_three_doors_each_with_output_that_fits(browser: Any, site: str) -> None:
+    visit(browser, f"{site}/index.html")
+    script = """return [...document.querySelectorAll('article section section')].slice(0, 3).map(section => {
+        const output = section.querySelector('pre');
+        return [section.querySelector('h2').firstChild.textContent, output.textContent.split(' ').slice(0, 3).join(' '),
+                output.scrollWidth <= output.clientWidth];
+    })"""
+    assert browser.execute_script(script) == [
+        ["Compare my block", "$ ctxbench compare", True],
+        ["Choose a block", "$ ctxbench choose", True],
+        ["Check in CI", "$ ctxbench check", True],
+    ]
+
+
+def test_on_the_site_use_stands_before_results(browser: Any, site: str) -> None:
+    visit(browser, f"{site}/index.html")
+    captions = "return [...document.querySelectorAll('.sidebar-tree .caption')].map(each => each.textContent)"
+    found = browser.execute_script(captions)
+    assert found.index("Use") < found.index("Capabilities") < found.index("Results")

@@ -20,7 +20,7 @@ from ctxbench.model.suite_file import Figure
 from ctxbench.report.curves import SCALING, Fit, figures_of, fit_of, series_of
 from ctxbench.report.figures.curve import curve
 from ctxbench.report.figures.kinds import choose
-from ctxbench.report.figures.style import styled
+from ctxbench.report.figures.style import FAINT, styled
 from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.curve import curve_tables
@@ -149,6 +149,27 @@ def test_lines_of_one_module_have_colours_and_names_at_their_ends_and_no_legend(
     drawing.figure.canvas.draw()
     below, above = (text.get_window_extent() for text in macs.texts)
     assert above.y0 >= below.y1 - 0.5
+
+
+def test_of_many_modules_those_that_grow_otherwise_are_named_and_the_others_alike(tmp_path: Path) -> None:
+    figure = {"name": "positions", "title": "Scaling", "x": "positions", "y": ["macs"], "scale": "log", "fit": True}
+    folder = new_run(tmp_path / "run", definition=definition(figures=[figure]))
+    modules = ["sa", "mhsa", "da", "a2", "gc", "se", "ema", "ham_nmf", "ham_cd", "ham_vq", "linear", "apc", "dm", "xca"]
+    for place, module in enumerate(modules, 1):
+        for size in (8, 16, 32):
+            macs = 10**9 * size ** (4 if module in ("sa", "mhsa") else 2) * place
+            add(folder, record(module, shape=(1, 64, size, size), macs=macs))
+    (panel,) = panels_of([open_run(folder.path)])
+    with styled():
+        drawing = curve([panel], figures_of(panel)[0])
+    (axes,) = drawing.figure.axes
+    assert [text.get_text() for text in axes.texts] == ["sa", "mhsa"]
+    colours = [line.get_color() for line in points_of(axes)]
+    assert len(colours) == 14
+    assert colours.count(FAINT) == 12
+    assert drawing.figure.subfigs[0].legends == []
+    assert drawing.figure.legends == []
+    assert "named: an exponent more than 0.25 from the median" in drawing.caption
 
 
 def test_settings_of_one_module_over_words_have_colours_and_a_legend(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from drawings import headings_of, legend_of, names, panels
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
+from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed
 
 from ctxbench.base.errors import UsageError
 from ctxbench.report.curves import SCALING, figures_of
@@ -320,25 +320,6 @@ def test_streams_show_every_sample_and_mark_drift(tmp_path: Path) -> None:
     at, ends = np.asarray(second.lines[0].get_xdata()), np.cumsum([1.0] * 4 + [1.2] * 4) / 1e3
     assert at.tolist() == pytest.approx([8.8e-3 * number + end for number in range(5) for end in ends])
     assert np.asarray(second.lines[2].get_ydata()).tolist() == pytest.approx([1.1, 1.1])
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ("forward", "sideways", "line 2: phase is 'sideways', not one of forward, backward"),
-        (",infer,", ",inferno,", "line 2: mode is 'inferno', not one of infer, train"),
-        (f",{1074 * 2**20}", ",-1", "line 2: bytes is '-1', not a 64-bit integer, at least 0"),
-        (f",{1074 * 2**20}", ",", "line 2: bytes is '', not a 64-bit integer"),
-        (f",{1074 * 2**20}", ",much", "line 2: bytes is 'much', not a 64-bit integer"),
-    ],
-)
-def test_a_damaged_timeline_is_told_by_its_line(tmp_path: Path, old: str, new: str, sentence: str) -> None:
-    folder = new_run(tmp_path / "run")
-    add(folder, record("sa"))
-    path = with_timeline(folder.path, ["sa"]) / "timeline.csv"
-    path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(UsageError, match=rf"timeline\.csv, {sentence}"):
-        choose(["memory"], panels(folder.path))
 
 
 def test_several_devices_are_side_by_side(tmp_path: Path) -> None:

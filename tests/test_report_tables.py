@@ -2,9 +2,6 @@
 
 import io
 import math
-import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,21 +9,16 @@ from typing import Any
 import pandas as pd
 import pytest
 from report_data import add, definition, medians, new_run, record, scaling_run, stream, table3_run, timed
-from rich.console import Console
 
-from ctxbench.base.errors import UsageError
 from ctxbench.base.notes import Note
-from ctxbench.base.number import Number, ratio_of_runs, significant
+from ctxbench.base.number import Number, significant
 from ctxbench.model.metrics import quantity
 from ctxbench.report.published import scaled_unit
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.suite import comparison_table, mark_best
-from ctxbench.results.run_folder import SCHEMA, RunFolder
-from ctxbench.table.html import render_html
-from ctxbench.table.latex import NOTES, render_latex
-from ctxbench.table.markdown import render_markdown
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.table.latex import render_latex
 from ctxbench.table.table import Cell, Table
-from ctxbench.table.terminal import render_terminal
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -258,18 +250,6 @@ def test_reused_rows_share_no_rounds_with_the_others(tmp_path: Path) -> None:
     assert best_of(folder) == {"sa": True, "da": True}
 
 
-def test_a_disturbed_ratio_of_two_runs_has_no_interval(tmp_path: Path) -> None:
-    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
-    add(one, medians(record("sa"), [5.0, 5.1, 5.2]))
-    add(two, medians(record("sa"), [10.0, 10.2, 10.4], others_share=1.3))
-    table = table_of(one.path, two.path)
-    found = cell(table, "sa", "latency_infer_ms_ratio_2")
-    assert (found.text, found.best) == ("2.00", False)
-    assert notes_of(table, found) == [
-        "Background load above 10% of the cores during timing: no ratio, and an order only where times are far apart."
-    ]  # fmt: skip
-
-
 def test_csv_and_details_hold_the_spread_of_processes(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     row = record("sa")
@@ -342,285 +322,12 @@ def test_every_quantity_that_a_run_has_numbers_of_is_shown(tmp_path: Path) -> No
     assert {"energy_infer_j", "attention_entropy"} <= set(data.columns)
 
 
-def test_runs_are_compared_in_every_quantity_that_they_have(tmp_path: Path) -> None:
-    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
-    for folder, factor in ((one, 1.0), (two, 3.0)):
-        add(folder, record("sa", energy_infer_j=factor, attention_entropy=0.1 * factor))
-    table = table_of(one.path, two.path)
-    assert cell(table, "sa", "energy_infer_j_ratio_2").text == "3.00"
-    assert cell(table, "sa", "attention_entropy_2").text == "0.3000"
-    assert not any(column.key.startswith("attention_entropy_ratio") for column in table.columns)
-    assert any(line.startswith("Energy: joules per pass") for line in table.caption)
-
-
-def test_a_row_without_macs_in_either_run_has_no_ratio(tmp_path: Path) -> None:
-    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
-    for folder, macs in ((one, 7), (two, 8)):
-        add(folder, record("sa", macs=macs))
-        add(folder, record("da", macs=None, macs_counter=None))
-    assert cell(table_of(one.path, two.path), "da", "macs_ratio_2") == Cell()
-
-
 def test_the_largest_is_bold_where_larger_is_better(tmp_path: Path) -> None:
     rows = open_run(table3_run(tmp_path / "run")).rows
     for key in ("latency_infer", "macs"):
         larger = replace(quantity(key), better="larger")
         cells = [Cell(str(value), value) for value in (row[larger.column] for row in rows)]
         assert [found.best for found in mark_best(cells, rows, larger)] == [True, False, False, False]
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_terminal_table_fits_its_width(tmp_path: Path, width: int) -> None:
-    table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
-    console = Console(width=width, file=io.StringIO())
-    console.print(render_terminal(table))
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
-    assert max(map(len, lines)) <= width
-    rows = [line for line in lines if line.startswith("ham_nmf ")]
-    assert len(rows) == (5 if width == 80 else 3)
-    assert not any(line.startswith(" ") and "ham" in line for line in lines)
-    numbers = " ".join(rows)
-    for column in ("params", "macs_published", "memory_train", "latency_infer"):
-        assert cell(table, "ham_nmf", column).text in numbers
-
-
-def test_every_format_holds_every_number(tmp_path: Path) -> None:
-    table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
-    texts = {found.text for row in table.rows for found in row.cells if found.text}
-    markdown, html = render_markdown(table).replace(r"\_", "_"), render_html(table)
-    latex = render_latex(table).replace("{[}", "[").replace("{]}", "]").replace(r"\_", "_")
-    for text in texts:
-        assert text in markdown
-        assert text in html
-        assert text in latex
-    assert html.count("<tr") == len(table.rows) + 2
-    for number in range(1, len(table.notes) + 1):
-        assert f"<sup>{number}</sup>" in markdown
-        assert f'id="table-note-{number}"' in html
-
-
-def test_csv_has_raw_numbers_for_every_row(tmp_path: Path) -> None:
-    table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
-    data = pd.read_csv(io.StringIO(table.csv))
-    row = data[data["module"] == "da"].iloc[0]
-    assert row["macs"] == 245_920_432_128
-    assert row["macs_ratio"] == pytest.approx(245.920432128 / 79.5)
-    assert data["status"].tolist() == ["oom", "ok", "ok", "ok"]
-
-
-HOSTILE = "<script>alert(1)</script>"
-NASTY = r"a|b*c_d`e$f%g&h#i{j}k~l^m\n[x](y) é – 漢"  # noqa: RUF001  # a dash beyond ASCII is the point
-
-
-@pytest.fixture
-def hostile(tmp_path: Path) -> Table:
-    folder = new_run(tmp_path / "run")
-    add(folder, record(HOSTILE, title=HOSTILE, family=HOSTILE, status="error", message=f"{HOSTILE} {NASTY}"))
-    add(folder, record("nasty", title=NASTY))
-    return table_of(folder.path)
-
-
-def test_text_from_outside_is_escaped(hostile: Table) -> None:
-    assert "<script" not in render_html(hostile)
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in render_html(hostile)
-    markdown = render_markdown(hostile)
-    assert "<script" not in markdown
-    assert r"a\|b\*c\_d\`e$f%g&amp;h#i{j}k\~l^m" in markdown
-    assert r"\[x](y)" in markdown
-
-
-def has_latex() -> bool:
-    """Return whether pdflatex and the package threeparttable are there."""
-    if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
-        return False
-    return subprocess.run(["kpsewhich", "threeparttable.sty"], capture_output=True, check=False).returncode == 0
-
-
-@pytest.mark.skipif(not has_latex(), reason="no LaTeX: apt-get install texlive-latex-recommended texlive-latex-extra")
-@pytest.mark.parametrize("notes", NOTES)
-def test_latex_compiles(tmp_path: Path, hostile: Table, notes: str) -> None:
-    plain = table_of(table3_run(tmp_path / "plain", failed=["sa"]))
-    for table, fits in ((hostile, False), (plain, True)):
-        text = render_latex(table, notes=notes)
-        packages = re.findall(r"% needs (\\usepackage\{.*\})", text)
-        body = packages[0] + r"\begin{document}" + text + r"\end{document}"
-        (tmp_path / "t.tex").write_text(r"\documentclass{article}" + body, encoding="utf-8")
-        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-2000:]
-        assert not (fits and "Overfull" in done.stdout)
-
-
-def test_notes_of_latex_stand_below_in_threeparttable_or_nowhere(tmp_path: Path) -> None:
-    table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
-    count = len(table.notes)
-    assert count > 1
-    below, three, none = (render_latex(table, notes=notes) for notes in NOTES)
-    assert [text.count(r"\begin{minipage}") for text in (below, three, none)] == [1, 0, 0]
-    floats = len(table.blocks())
-    assert [three.count(rf"\begin{{{name}}}") for name in ("threeparttable", "tablenotes")] == [floats, 1]
-    assert re.findall(r"\\item\[(\d+)\]", three) == [str(number) for number in range(1, count + 1)]
-    assert three.count(r"\item ") == len(table.caption)
-    marks = sum(bool(cell.notes) for row in table.rows for cell in row.cells)
-    marks += (len(table.blocks()) - 1) * sum(bool(row.cells[0].notes) for row in table.rows)  # a label in each part
-    assert three.count(r"\tnote{") == marks
-    assert below.count(r"\textsuperscript{") == marks + count
-    assert "superscript" not in none + three
-    assert r"\tnote" not in none
-
-
-def test_runs_side_by_side_have_ratios_and_reasons(tmp_path: Path) -> None:
-    one = table3_run(tmp_path / "one", failed=["sa"])
-    two = table3_run(tmp_path / "two", scale=2.0)
-    table = table_of(one, two)
-    ratio = cell(table, "da", "latency_infer_ms_ratio_2")
-    assert ratio.value == pytest.approx(2.0)
-    assert ratio.best
-    assert notes_of(table, cell(table, "sa", "latency_infer_ms_ratio_2")) == [
-        "Not compared: in run 1 the row ended with oom."
-    ]
-    assert not any(column.key.startswith("params") for column in table.columns)
-    assert any(line.startswith("The same in all runs: Params; MACs") for line in table.caption)
-
-
-def test_rows_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
-    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
-    add(one, record("sa", macs_counter="torchprofile"))
-    add(two, record("sa", macs=1))
-    add(two, record("da"))
-    table = table_of(one.path, two.path)
-    reasons = {m: notes_of(table, cell(table, m, "macs_ratio_2"))[0] for m in ("sa", "da")}
-    assert reasons == {
-        "sa": "Not compared: MACs counted by torchprofile and by ctxbench.",
-        "da": "Not compared: run 1 has no such row.",
-    }
-
-
-def test_a_row_that_only_one_run_has_says_so_where_everything_else_is_the_same(tmp_path: Path) -> None:
-    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
-    for module in ("sa", "da"):
-        add(one, record(module))
-    add(two, record("sa"))
-    table = table_of(one.path, two.path)
-    assert [column.key for column in table.columns] == ["module"]
-    assert notes_of(table, cell(table, "da", "module")) == ["Not compared: run 2 has no such row."]
-
-
-def test_predictions_for_different_targets_are_not_compared(tmp_path: Path) -> None:
-    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
-    add(one, record("sa", memory_predicted_for="cuda-2020"))
-    add(two, record("sa", memory_train_predicted_bytes=7))
-    ratio = cell(table_of(one.path, two.path), "sa", "memory_train_predicted_bytes_ratio_2")
-    assert ratio.detail == "Not compared: training memory predicted for cuda-2020 and for cuda."
-
-
-def test_a_ratio_of_few_processes_is_never_bold(tmp_path: Path) -> None:
-    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
-    for folder, scale in ((one, 1.0), (two, 2.0)):
-        row = record("sa")
-        add(folder, row, timed(row, {"infer": [scale, 1.02 * scale], "train": stream(9 * scale)}))
-    table = table_of(one.path, two.path)
-    few, many = (cell(table, "sa", f"latency_{mode}_ms_ratio_2") for mode in ("infer", "train"))
-    assert (few.value, few.best) == (2.0, False)
-    assert notes_of(table, few) == ["Fewer than 3 processes: no interval of the ratio."]
-    assert many.best
-    assert not many.notes
-
-
-def test_the_control_workload_says_how_two_runs_of_a_machine_differ(tmp_path: Path) -> None:
-    one, two, old = (new_run(tmp_path / name) for name in ("one", "two", "old"))
-    for module, ratio in (("sa", 1.5), ("da", 1.7), ("linear", 3.0)):
-        add(one, record(module, control_ms=2.0))
-        add(two, record(module, control_ms=2.0 * ratio))
-        add(old, record(module))
-    caption = table_of(one.path, old.path, two.path).caption
-    assert [line for line in caption if line.startswith("The control workload")] == [
-        "The control workload, the same work in every case, took 1.70 times as long in run 3 as in run 1 "
-        "(median of 3 cases)."
-    ]
-
-
-def test_the_interval_of_a_ratio_of_runs_adds_both_on_a_log_scale() -> None:
-    one, two = Number(10.0, 10 / 1.03, 10 * 1.03), Number(20.0, 20 / 1.04, 20 * 1.04)
-    found = ratio_of_runs(two, one)
-    assert found.value == 2
-    assert found.ends == pytest.approx((2 / 1.0506, 2 * 1.0506), rel=1e-3)  # sqrt(ln 1.03^2 + ln 1.04^2) = ln 1.0506
-    assert not ratio_of_runs(Number(20.0, 0.0, math.inf), one).has_interval
-
-
-def test_of_runs_of_different_suites_the_rows_that_they_share_are_compared(tmp_path: Path) -> None:
-    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two", suite="quick")
-    add(one, record("sa"))
-    add(one, record("da"))
-    add(two, record("sa", params=7))
-    table = table_of(one.path, two.path)
-    assert (table.title, [row.module for row in table.rows]) == ("2 runs of table3 and quick", ["sa"])
-    three = new_run(tmp_path / "three", suite="other")
-    add(three, record("linear"))
-    with pytest.raises(UsageError, match="the runs of table3 and other share no case"):
-        table_of(one.path, three.path)
-
-
-def edited(path: Path, old: str, new: str) -> Path:
-    """The run folder with one edit in its records."""
-    records = path / "records.csv"
-    text = records.read_text(encoding="utf-8")
-    assert text.count(old) > 0
-    records.write_text(text.replace(old, new, 1), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        (",oom,", ",OOM,", r"records\.csv, line 2: status is 'OOM', not one of ok, oom"),
-        ("1,512,128,128", "1,512,0,128", r"records\.csv, line 2: height is '0', not a 64-bit integer, at least 1"),
-        ("1050624", "-5", r"records\.csv, line 2: params is '-5'"),
-        ("5048962", "many", r"records\.csv, line 3: params is 'many', not a 64-bit integer"),
-        (
-            "da 1x512x128x128 cpu ",
-            "sa 1x512x128x128 cpu ",
-            r"records\.csv, line 3: case is 'sa .*'; it stands in an earlier line too",
-        ),
-    ],
-)
-def test_a_hand_edited_cell_gets_a_sentence_with_its_line(tmp_path: Path, old: str, new: str, sentence: str) -> None:
-    path = edited(table3_run(tmp_path / "run", failed=["sa"]), old, new)
-    with pytest.raises(UsageError, match=sentence):
-        open_run(path)
-
-
-def test_an_interval_that_excludes_its_median_is_refused(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run")
-    values: dict[str, Any] = {"latency_infer_ms": 5.0, "latency_infer_low_ms": 6.0, "latency_infer_high_ms": 7.0}
-    add(folder, record("sa", **values))
-    with pytest.raises(UsageError, match=r"line 2: latency_infer_low_ms is '6.0'; it must be at most the median"):
-        open_run(folder.path)
-
-
-def test_a_torn_line_missing_cells_and_other_encodings_get_sentences(tmp_path: Path) -> None:
-    path = table3_run(tmp_path / "run")
-    records = path / "records.csv"
-    whole = records.read_bytes()
-    header, first, rest = whole.split(b"\n", 2)
-    for content, sentence in (
-        (whole[:-20], r"records\.csv, line 5: the line is torn"),
-        (header + b"\n" + first + b"\n" + rest.replace(b",", b"", 1), r"records\.csv, line 3: \d+ cells"),
-        (whole.replace(b"SA block", b"S\xff block"), r"records\.csv, line 2: the text is not UTF-8"),
-        (whole.decode().encode("utf-16"), r"records\.csv, line 1: the text is not UTF-8"),
-        (whole.replace(b",batch,", b",other,", 1), "lacks the column 'batch'"),
-    ):
-        records.write_bytes(content)
-        with pytest.raises(UsageError, match=sentence):
-            open_run(path)
-
-
-def test_another_schema_is_refused(tmp_path: Path) -> None:
-    path = table3_run(tmp_path / "run")
-    meta = path / "run.json"
-    meta.write_text(meta.read_text().replace(f'"schema": {SCHEMA}', '"schema": 0'))
-    with pytest.raises(UsageError, match="has schema 0"):
-        table_of(path)
 
 
 def test_the_macs_of_a_training_step_stand_beside_those_of_the_forward(tmp_path: Path) -> None:

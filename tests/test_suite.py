@@ -160,10 +160,7 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
         (HEAD + "[axes]\nshape = 'big'\n", "is not four integers"),
         (HEAD + AXES + "shap = 3\n", "unknown key 'shap'; did you mean 'shape'?"),
         (HEAD + AXES + "dtype = 'fp8'\n", "'axes.dtype.0' is 'fp8': input should be 'float32'"),
-        (
-            HEAD + 'metrics = ["latenc"]\n' + AXES,
-            "'latenc': unknown metric 'latenc'; did you mean 'latency'?",
-        ),
+        (HEAD + 'metrics = ["latenc"]\n' + AXES, "'latenc': unknown metric 'latenc'; did you mean 'latency'?"),
         (HEAD.replace('"t"', "3") + AXES, "'title' is 3: input should be a valid string"),
         (HEAD + AXES + "[measure]\nsample_s = 'long'\n", "'measure.sample_s' is 'long'"),
         (HEAD + AXES + "[measure]\ntarget = 2\n", "'measure.target' is 2"),

@@ -22,10 +22,10 @@ PARALLEL = ("-n", "2", "--dist", "loadscope", "--no-loadscope-reorder")
 # What waits for processes most.
 FILES = [
     "test_engine.py",
-    "test_sweep.py",
     "test_rounds.py",
     "plugins/check/test_gate_check.py",
     "plugins/check/test_gate_trees.py",
+    "plugins/cluster/test_sweep.py",
 ]
 # It leaves most of the core to the tests, which are many.
 BUSY = "import os; os.nice(10)\nwhile True: pass"

@@ -181,7 +181,7 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     return Interval(mean - reach, mean + reach, confidence)
 
 
-def process_interval(medians: ArrayLike, confidence: float = 0.95) -> Interval:
+def process_interval(medians: ArrayLike) -> Interval:
     """Student's interval on the logarithms of the medians of independent processes, widened to hold their median.
 
     NaN with confidence 0 for fewer than FEWEST_PROCESSES.
@@ -189,18 +189,9 @@ def process_interval(medians: ArrayLike, confidence: float = 0.95) -> Interval:
     array = _positive(medians, "median")
     if array.size < FEWEST_PROCESSES:
         return Interval(math.nan, math.nan, 0.0)
-    interval = t_interval(np.log(array), confidence)
+    interval = t_interval(np.log(array))
     median = float(np.median(array))
-    return Interval(min(math.exp(interval.low), median), max(math.exp(interval.high), median), confidence)
-
-
-def t_test_above(values: ArrayLike, bound: float) -> float:
-    """The one-sided p value of Student's test that the mean lies above `bound`."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.size < 2:
-        return 1.0
-    error = float(array.std(ddof=1)) / math.sqrt(array.size)
-    return p_value_above(float(array.mean()) - bound, error, array.size)
+    return Interval(min(math.exp(interval.low), median), max(math.exp(interval.high), median), interval.confidence)
 
 
 # scipy.stats has these tests too, but takes 25 times as long (the gate's simulations make a million tests), and warns
@@ -243,8 +234,8 @@ class Line:
     high: float
 
 
-def fit_line(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> Line:
-    """Least squares of y on x, both `[n]`, with Student's interval of the slope. ValueError for fewer than two x."""
+def fit_line(x: ArrayLike, y: ArrayLike) -> Line:
+    """Least squares of y on x, both `[n]`; Student's 95 % interval of the slope. ValueError for fewer than two x."""
     across, up = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if across.ndim != 1 or across.size != up.size:
         raise ValueError(f"A fit needs as many x as y, not {across.size} and {up.size}.")
@@ -255,7 +246,7 @@ def fit_line(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> Line:
     line = stats.linregress(across, up)
     # The fit leaves one degree of freedom less than a mean does.
     error = float(line.stderr) if np.ptp(up) else 0.0  # scipy has NaN for a constant y
-    reach = t_quantile(confidence, across.size - 1) * error if across.size > 2 else math.nan
+    reach = t_quantile(0.95, across.size - 1) * error if across.size > 2 else math.nan
     slope = float(line.slope)
     return Line(slope, float(line.intercept), slope - reach, slope + reach)
 

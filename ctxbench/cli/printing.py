@@ -15,7 +15,7 @@ from ctxbench.cli.options import EXIT_FAILED_CASES
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ctxbench.engine.progress import Quiet, QuietGate
+    from ctxbench.engine.progress import Quiet
     from ctxbench.results.run_folder import RunFolder
     from ctxbench.table.table import Table
 
@@ -26,21 +26,15 @@ def reporter() -> "Quiet":
     return Live() if sys.stderr.isatty() else Plain()
 
 
-def gate_progress() -> "QuietGate":
-    from ctxbench.engine.progress import LiveGate, PlainGate
-
-    return LiveGate() if sys.stderr.isatty() else PlainGate()
-
-
 def render(shown: "Table | Text | str") -> None:
     from rich.text import Text
 
     from ctxbench.table.table import Table
-    from ctxbench.table.terminal import render_terminal
+    from ctxbench.table.terminal import TerminalTable
 
     # What is piped into a file or another program is not cut to 80 columns, unless COLUMNS says so.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
-    drawn = Text(shown) if isinstance(shown, str) else render_terminal(shown) if isinstance(shown, Table) else shown
+    drawn = Text(shown) if isinstance(shown, str) else TerminalTable(shown) if isinstance(shown, Table) else shown
     screen = console(width=width)
     with screen.capture() if not sys.stdout.isatty() else nullcontext() as captured:
         screen.print(drawn, soft_wrap=isinstance(drawn, Text))

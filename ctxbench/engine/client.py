@@ -17,18 +17,7 @@ from ctxbench.engine.exit import Exit
 from ctxbench.model.failures import last_line, signal_name
 from ctxbench.model.messages import Progress
 from ctxbench.worker.lines import ProtocolError, decode, encode, tagged, untagged
-from ctxbench.worker.protocol import (
-    Answer,
-    Ask,
-    Done,
-    Ended,
-    MatmulRate,
-    NoProcess,
-    Ready,
-    Reply,
-    Started,
-    Task,
-)
+from ctxbench.worker.protocol import Answer, Ask, Done, Ended, MatmulRate, NoProcess, Ready, Reply, Started, Task
 
 _OUTPUT_TAIL = 2000
 # A fork server that is killed from outside is started anew so many times for a task that has run no module's code.

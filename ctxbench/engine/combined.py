@@ -8,15 +8,15 @@ from ctxbench.model.metrics import metrics
 from ctxbench.model.record import Record
 
 
-def combine(finished: Mapping[int, Record], planned: int, at_rest: Collection[int]) -> Record:
+def combine(finished: Mapping[int, Record], planned: int, undisturbed: Collection[int]) -> Record:
     """The record of a case from its processes; process 0 has what was measured once.
 
-    Times come from the processes `at_rest`, or from all where fewer than three of the `planned` ones are.
+    Times come from the `undisturbed` processes, or from all where fewer than three of the `planned` ones are.
     """
     first = finished[min(finished)]
     record = replace(first, values={}, notes=[])
     timed = {number: finished[number] for number in sorted(finished) if number}
-    good = {number: each for number, each in timed.items() if number in at_rest}
+    good = {number: each for number, each in timed.items() if number in undisturbed}
     used = good if len(good) >= min(FEWEST_PROCESSES, planned) else timed
     for each in (first, *used.values()):
         record.values = {**each.values, **record.values}

@@ -15,6 +15,7 @@ from ctxbench.base.mode import MODES
 from ctxbench.base.notes import Note
 from ctxbench.devices import META, has_clock
 from ctxbench.engine.exit import Exit
+from ctxbench.engine.progress import Quiet
 from ctxbench.executions import execution
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import to_columns
@@ -34,25 +35,6 @@ class Executor(Protocol):
     """Performs a task somewhere and says how it ended: a fresh process, this process, or a test's script."""
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit: ...
-
-
-class Reporter(Protocol):
-    """Shows a person how far a run is."""
-
-    def process(self, index: int, total: int, case: Case, number: int) -> None: ...
-
-    def metric(self, name: str) -> None: ...
-
-    def sample(self, name: str, count: int, ms: float) -> None: ...
-
-    @property
-    def is_watched(self) -> bool: ...
-
-    def known(self, record: Record, left_s: float | None) -> None: ...
-
-    def done(self, record: Record) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -105,11 +87,12 @@ class Outcome:
         folder.append(number, self.record, self.samples, self.timelines)
 
 
-def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None = None) -> Outcome:
+def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Quiet | None = None) -> Outcome:
     """One case through the executor. Whatever happens to the child becomes the record's status and message.
 
     Where the machine had no thread left, it is measured once more after a short wait.
     """
+    reporter = reporter or Quiet()
     outcome = _measured(case, plan, executor, reporter)
     if NO_THREAD in outcome.record.message:
         time.sleep(WAITS_S[-1])
@@ -117,7 +100,7 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
     return outcome
 
 
-def _measured(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None) -> Outcome:
+def _measured(case: Case, plan: Plan, executor: Executor, reporter: Quiet) -> Outcome:
     listener = _Listener(blank_record(case), reporter)
     start = this_machine.here.wall_s()
     kills = _kernel_kills()
@@ -174,7 +157,7 @@ _TOLD = ("title", "family", "machine_state", "others_share")
 class _Listener:
     """Takes a child's messages down into a record; what no metric of ctxbench sends is `refused`, with all after it."""
 
-    def __init__(self, record: Record, reporter: Reporter | None) -> None:
+    def __init__(self, record: Record, reporter: Quiet) -> None:
         self.record = record
         self.reporter = reporter
         self.samples: dict[str, Sequence[Sample]] = {}
@@ -198,11 +181,9 @@ class _Listener:
                 self.record.note(*[note] if note else [])
             case Doing(what):
                 self.doing = what
-                if self.reporter:
-                    self.reporter.metric(what)
+                self.reporter.metric(what)
             case Progress(what, count, ms):
-                if self.reporter:
-                    self.reporter.sample(what, count, ms)
+                self.reporter.sample(what, count, ms)
             case Samples(stream, samples):
                 self.samples[stream] = samples
             case Timeline(mode, steps):
@@ -241,7 +222,7 @@ def _invalid(message: Reply) -> str:
 
 def matmul_rate(case: Case, measure: Measure, executor: Executor) -> float | None:
     """MAC/s of a large matrix product under a case's device, dtype and threads, in a process of its own."""
-    listener = _Listener(blank_record(case), None)
+    listener = _Listener(blank_record(case), Quiet())
     executor.run(MatmulRate(case, measure), listener, measure.timeout_s)
     rate: float | None = listener.record.get("matmul_macs_per_s")
     return rate

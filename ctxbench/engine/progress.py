@@ -12,8 +12,10 @@ from ctxbench.model.metrics import quantities
 from ctxbench.model.record import Record
 
 
-class _Context:
-    """A context manager that does nothing."""
+class Quiet:
+    """Shows nothing; the default for Python callers."""
+
+    is_watched = False
 
     def __enter__(self) -> Self:
         return self
@@ -21,17 +23,11 @@ class _Context:
     def __exit__(self, *_: object) -> None:
         pass
 
-
-class Quiet(_Context):
-    """Shows nothing; the default for Python callers."""
-
     def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
         """Process `number` of a case begins, the `index`-th of `total`; number 0 measures what needs no clock.
 
         `slot` is where on a cluster.
         """
-
-    is_watched = False
 
     def known(self, record: Record, left_s: float | None) -> None:
         """Report the record of a case so far, and about how many seconds the run goes on (None: not known)."""
@@ -48,13 +44,20 @@ class Quiet(_Context):
     def note(self, text: str) -> None:
         """Say what a person should know before the run goes on."""
 
+    def stage(self, text: str) -> None:
+        """A step of a gate begins, or of another command, before or between the rounds of processes."""
+
+    def row(self, round_: int, index: int, total: int, name: str) -> None:
+        """Row `index` of `total` undecided rows begins; rounds (one fresh process or a pair) count from 0."""
+
 
 class Plain(Quiet):
-    """One line with what is counted of a case, one when a round begins, one when a case is done."""
+    """One line with what is counted of a case, one when a round or a stage begins, one when a case is done."""
 
     is_watched = True
 
     def __init__(self) -> None:
+        self._start = time.monotonic()
         self._counted: set[str] = set()
         self._round = 0
         self._left_s: float | None = None
@@ -79,6 +82,13 @@ class Plain(Quiet):
     def note(self, text: str) -> None:
         self._print(f"note: {text}")
 
+    def stage(self, text: str) -> None:
+        self._print(_stage(self._start, text))
+
+    def row(self, round_: int, index: int, total: int, name: str) -> None:
+        if index == 0:
+            self.stage(f"round {round_ + 1} of fresh processes, {total} rows undecided")
+
     def _print(self, text: str) -> None:
         say(text, stderr=True)
 
@@ -95,6 +105,7 @@ class Live(Quiet):
     def __init__(self) -> None:
         from rich.live import Live as RichLive
 
+        self._start = time.monotonic()
         self._console = console(stderr=True)
         self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
         self._rows: dict[str, Record] = {}
@@ -140,6 +151,13 @@ class Live(Quiet):
     def note(self, text: str) -> None:
         self._console.print(f"note: {text}")
 
+    def stage(self, text: str) -> None:
+        self._doing, self._detail = _stage(self._start, text), ""
+        self._draw()
+
+    def row(self, round_: int, index: int, total: int, name: str) -> None:
+        self.stage(f"round {round_ + 1} of fresh processes, row {index + 1} of {total} undecided: {name}")
+
     def _draw(self) -> None:
         from rich.console import Group
         from rich.table import Table
@@ -160,55 +178,8 @@ class Live(Quiet):
         self._live.update(Group(table, *texts) if cells else Group(*texts), refresh=True)
 
 
-class QuietGate(_Context):
-    """Shows nothing of the progress of a gate, or of a command whose steps are stages alone."""
-
-    def stage(self, text: str) -> None:
-        """A step before or between the rounds of processes begins."""
-
-    def row(self, round_: int, index: int, total: int, name: str) -> None:
-        """Row `index` of `total` undecided rows begins; rounds (one fresh process or a pair) count from 0."""
-
-
-class PlainGate(QuietGate):
-    """A line for each stage and each round."""
-
-    def __enter__(self) -> Self:
-        self._start = time.monotonic()
-        return self
-
-    def stage(self, text: str) -> None:
-        say(f"{time.monotonic() - self._start:4.0f} s  {text}", stderr=True)
-
-    def row(self, round_: int, index: int, total: int, name: str) -> None:
-        if index == 0:
-            self.stage(f"round {round_ + 1} of fresh processes, {total} rows undecided")
-
-
-class LiveGate(QuietGate):
-    """One line with the round and the row, drawn only while no process measures: rich's own thread stays off."""
-
-    def __init__(self) -> None:
-        from rich.live import Live as RichLive
-
-        self._live = RichLive(console=console(stderr=True), auto_refresh=False, transient=True)
-
-    def __enter__(self) -> Self:
-        self._start = time.monotonic()
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def stage(self, text: str) -> None:
-        from rich.text import Text
-
-        line = Text(f"{time.monotonic() - self._start:4.0f} s  {text}", no_wrap=True, overflow="ellipsis")
-        self._live.update(line, refresh=True)
-
-    def row(self, round_: int, index: int, total: int, name: str) -> None:
-        self.stage(f"round {round_ + 1} of fresh processes, row {index + 1} of {total} undecided: {name}")
+def _stage(start: float, text: str) -> str:
+    return f"{time.monotonic() - start:4.0f} s  {text}"
 
 
 def _cells(record: Record) -> dict[str, str]:

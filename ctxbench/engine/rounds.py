@@ -17,7 +17,8 @@ from ctxbench.base.statistics import FEWEST_PROCESSES
 from ctxbench.devices import has_clock
 from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
-from ctxbench.engine.one_process import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case, measure_static
+from ctxbench.engine.one_process import Executor, Outcome, Plan, matmul_rate, measure_case, measure_static
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import Case
 from ctxbench.model.metrics import static_metrics
 from ctxbench.model.record import Record
@@ -34,7 +35,7 @@ Yardstick = tuple[str, str, int | None, bool, str]
 
 
 def execute(
-    cases: Sequence[Case], plan: Plan, executor: Executor, launch: Launch, folder: RunFolder, reporter: Reporter
+    cases: Sequence[Case], plan: Plan, executor: Executor, launch: Launch, folder: RunFolder, reporter: Quiet
 ) -> list[Record]:
     """Measure what the folder lacks of the cases; their records, in order.
 
@@ -64,7 +65,7 @@ class Rounds:
         self,
         cases: Sequence[Case],
         plan: Plan,
-        reporter: Reporter,
+        reporter: Quiet,
         keep: Callable[[int, Outcome], None],
         finished: Mapping[str, Mapping[int, Record]],
         reused: Collection[str] = (),
@@ -128,8 +129,8 @@ class Rounds:
 
     def records(self) -> list[Record]:
         """The records of the cases that a process has finished of."""
-        at_rest = self._at_rest()
-        return [combine(each, self.processes, at_rest[name]) for name, each in self.finished.items() if each]
+        undisturbed = self._undisturbed()
+        return [combine(each, self.processes, undisturbed[name]) for name, each in self.finished.items() if each]
 
     def _measure(self, case: Case, number: int, executor: Executor) -> Outcome:
         index = sum(map(len, self.finished.values()))
@@ -146,7 +147,7 @@ class Rounds:
             self.expected_s += expected
             self.taken_s += outcome.record.elapsed_s or 0.0
         if self.reporter.is_watched:
-            record = combine(self.finished[case.id], self.processes, self._at_rest()[case.id])
+            record = combine(self.finished[case.id], self.processes, self._undisturbed()[case.id])
             self.reporter.known(record, self.left_s())
 
     def left_s(self) -> float | None:
@@ -168,7 +169,7 @@ class Rounds:
         """Conditions that the speed of fixed work depends on; a case that was reused was measured at another time."""
         return case.device, case.dtype, case.threads, case.id in self.reused, record.slot
 
-    def _at_rest(self) -> dict[str, list[int]]:
+    def _undisturbed(self) -> dict[str, list[int]]:
         """The processes of each case that others did not disturb; their times have no part in that.
 
         The control workload's usual time is its median over all processes with the same yardstick.
@@ -192,7 +193,7 @@ class Rounds:
         }
 
     def _lacking(self, number: int) -> list[Case]:
-        """The cases that a round is to time: all in the planned ones, later those with too few processes at rest.
+        """The cases that a round is to time: all in the planned ones, later those with too few undisturbed processes.
 
         With a budget for the suite also those with a wide interval, and of all only what the budget lasts for.
         """
@@ -200,8 +201,8 @@ class Rounds:
         if number > self.processes:
             if not self._goes_on(number - 1):
                 return []
-            at_rest = self._at_rest()
-            cases = [case for case in cases if len(at_rest[case.id]) < self.processes or self._is_wide(case, at_rest)]
+            kept = self._undisturbed()
+            cases = [case for case in cases if len(kept[case.id]) < self.processes or self._is_wide(case, kept)]
         if number == 1:
             self._tell_least(cases)
             return cases
@@ -216,12 +217,12 @@ class Rounds:
                 f"and intervals take {FEWEST_PROCESSES} processes"
             )
 
-    def _is_wide(self, case: Case, at_rest: Mapping[str, Collection[int]]) -> bool:
+    def _is_wide(self, case: Case, undisturbed: Mapping[str, Collection[int]]) -> bool:
         """Return whether a budget is there to narrow a case's intervals, and one is wider than the suite's `spread`."""
         measure = self.plan.measure
         if measure.total_s is None:
             return False
-        record = combine(self.finished[case.id], self.processes, at_rest[case.id])
+        record = combine(self.finished[case.id], self.processes, undisturbed[case.id])
         for mode in MODES:
             ms, low, high = (record.get(f"latency_{mode}_{name}") for name in ("ms", "low_ms", "high_ms"))
             if ms is not None and (low is None or high - low > 2 * measure.spread * ms):
@@ -273,15 +274,15 @@ class Rounds:
     def _goes_on(self, number: int) -> bool:
         """Return whether another round may follow round `number`, which is a planned one or a later one.
 
-        With a budget for the suite, it alone decides. Else none does where nothing was at rest in the last three, after
-        as many as were planned, or after EXTRA_SHARE of the time that the planned ones took.
+        With a budget for the suite, it alone decides. Else none does where the last three have no undisturbed process,
+        after as many as were planned, or after EXTRA_SHARE of the time that the planned ones took.
         """
         has_budget = self.plan.measure.total_s is not None
         if number >= (MOST_PROCESSES if has_budget else 2 * self.processes):
             return False
         if has_budget:
             return True
-        if not any(max(found, default=0) > number - FEWEST_PROCESSES for found in self._at_rest().values()):
+        if not any(max(found, default=0) > number - FEWEST_PROCESSES for found in self._undisturbed().values()):
             return False
         seconds = [(n, each[n].elapsed_s or 0.0) for each in self.finished.values() for n in each if n]
         planned = sum(s for n, s in seconds if n <= self.processes)

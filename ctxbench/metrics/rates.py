@@ -1,76 +1,58 @@
 """Rates derived from a time and the size of its case: throughput, MAC/s, share of the matmul rate, time per pixel."""
 
+from typing import Any
+
 from ctxbench.base.mode import MODES, NOUNS, Mode
 from ctxbench.base.notes import Note
 from ctxbench.model.metric import Derivation, Metric, Quantity, Unit
 
 
-def _rate(key: str, mode: Mode, title: str, noun: str, unit: Unit, derive: Derivation) -> Quantity:
+def _rate(key: str, title: str, noun: str, unit: Unit, derive: Derivation, **facts: Any) -> Quantity:
+    shown: dict[str, Any] = {"comparative": "more", "better": "larger", **facts}
     return Quantity(
-        key=key,
-        column=key,
-        title=f"{title}, {mode}",
-        unit=unit,
-        origin="measured",
-        origin_column="latency_origin",
-        part="rate",
-        noun=f"{NOUNS[mode]} {noun}",
-        comparative="more",
-        better="larger",
-        derive=derive,
-    )
+        key=key, column=key, title=title, unit=unit, origin="measured", origin_column="latency_origin", part="rate",
+        noun=noun, derive=derive, **shown,
+    )  # fmt: skip
 
 
 def _throughput(mode: Mode) -> Quantity:
     derive = Derivation(f"latency_{mode}", ("batch",), lambda row, ms: row["batch"] * 1e3 / ms)
-    return _rate(f"throughput_{mode}", mode, "Throughput", "throughput", Unit("images/s"), derive)
+    noun = f"{NOUNS[mode]} throughput"
+    return _rate(f"throughput_{mode}", f"Throughput, {mode}", noun, Unit("images/s"), derive)
 
 
 def _time_per_megapixel(mode: Mode) -> Quantity:
-    return Quantity(
-        key=f"time_per_megapixel_{mode}",
-        column=f"time_per_megapixel_{mode}",
-        title=f"Time per megapixel, {mode}",
-        unit=Unit("ms/Mpx"),
-        origin="measured",
-        origin_column="latency_origin",
-        part="rate",
-        noun=f"{NOUNS[mode]} time per megapixel",
-        in_suite_table=False,
-        derive=Derivation(
-            f"latency_{mode}",
-            ("batch", "height", "width"),
-            lambda row, ms: ms * 1e6 / (row["batch"] * row["height"] * row["width"]),
-        ),
+    derive = Derivation(
+        f"latency_{mode}",
+        ("batch", "height", "width"),
+        lambda row, ms: ms * 1e6 / (row["batch"] * row["height"] * row["width"]),
     )
+    key, noun = f"time_per_megapixel_{mode}", f"{NOUNS[mode]} time per megapixel"
+    return _rate(
+        *(key, f"Time per megapixel, {mode}", noun, Unit("ms/Mpx"), derive),
+        comparative="less", better="smaller", in_suite_table=False,
+    )  # fmt: skip
 
 
 MACS_PER_S = _rate(
     "macs_per_s",
-    "infer",
-    "MACs per second",
-    "MACs per second",
+    "MACs per second, infer",
+    "inference MACs per second",
     Unit("GMAC/s", 10, 9),
     Derivation("latency_infer", ("macs",), lambda row, ms: row["macs"] * 1e3 / ms),
 )
-MATMUL_SHARE = Quantity(
-    key="matmul_share",
-    column="matmul_share",
-    title="Share of the matmul rate, infer",
-    unit=Unit("%"),
-    origin="measured",
-    origin_column="latency_origin",
-    part="rate",
-    noun="share of the matmul rate",
-    comparative="more",
-    better="larger",
-    decimals=0,
-    notes=lambda row: [Note("rate_above")] * bool(row["matmul_share"] > 100),
-    derive=Derivation(
+MATMUL_SHARE = _rate(
+    "matmul_share",
+    "Share of the matmul rate, infer",
+    "share of the matmul rate",
+    Unit("%"),
+    Derivation(
         "latency_infer",
         ("macs", "matmul_macs_per_s"),
         lambda row, ms: row["macs"] * 1e5 / ms / row["matmul_macs_per_s"],
     ),
+    decimals=0,
+    notes=lambda row: [Note("rate_above")] * bool(row["matmul_share"] > 100),
 )
 
 METRIC = Metric(

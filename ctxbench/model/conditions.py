@@ -160,11 +160,7 @@ class Conditions:
         id_text=lambda name: "",  # a case's id has it beside the module
     )
     dtype: str = _condition(
-        *("float32", "Dtype"),
-        values=tuple(DTYPES),
-        aliases=ALIASES,
-        required=True,
-        always_shown=True,
+        *("float32", "Dtype"), values=tuple(DTYPES), aliases=ALIASES, required=True, always_shown=True
     )
     device: str = _condition(
         *("cpu", "Device"),

@@ -59,7 +59,7 @@ def register(
         out_channels: Closed form of the number of output channels.
         complexity: Growth of the MACs in n and C, for readers.
         position_mixing: Whether an output depends on which far position a value is at, or a condition for it.
-        reach: Closed form of the number of positions that the one in the centre reaches.
+        reach: Closed form of the number of positions that the one in the centre reaches, or "by content".
         listed: Whether `ctxbench list` has it; one that is not is known by its key alone.
         public_code: Where another version is, with its licence.
 

@@ -1,6 +1,7 @@
 """Description of one context module without importing it."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,11 @@ from ctxbench.registry.load import import_maker
 if TYPE_CHECKING:
     from torch import nn
 
+# What `reach` says where the values of the input decide it.
+BY_CONTENT = "by content"
+# Side of a map that is larger than any window.
+_LARGE = 2**20
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -23,10 +29,10 @@ class Entry:
     `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
     convention. `position_mixing` says whether an output depends on which far position a value is at, or only on a mean
     over the positions; it may be a condition on the hyper-parameters in the same language. `reach` is how many
-    positions the one in the centre reaches. What is not `listed` is known by its key alone. `given` is what the
-    constructor gets first; what gets no number of channels is a whole network, or a block of one width. For readers,
-    `complexity` is the growth in n and C, `public_code` where another version is, with its licence, `about` the first
-    paragraph of the file's docstring, `details` the class's docstring, which says what the hyper-parameters mean.
+    positions the one in the centre reaches, or BY_CONTENT. What is not `listed` is known by its key alone. `given` is
+    what the constructor gets first; what gets no number of channels is a whole network, or a block of one width. For
+    readers, `complexity` is the growth in n and C, `public_code` where another version is, with its licence, `about`
+    the first paragraph of the file's docstring, `details` that of the class, which tells the hyper-parameters' meaning.
     `reference` (`package.module:Class` or `/path/file.py:Class`) is what `load` imports. `made_for` is the one number
     of channels that an instance takes, `takes` a layout other than [B, C, H, W] that its arguments say.
     """
@@ -112,7 +118,7 @@ class Entry:
     ) -> int | None:
         """Evaluate the closed form `params`, `macs`, `out_channels` or `reach` for a shape; None if there is none."""
         formula: str | None = getattr(self, which)
-        if formula is None:
+        if formula is None or formula == BY_CONTENT:
             return None
         batch, channels, height, width = shape
         values = self._values(self.check_hparams(hparams or {}, channels))
@@ -125,6 +131,14 @@ class Entry:
     def mixes_positions(self, hparams: Mapping[str, Any] | None = None) -> bool:
         """Return whether the module is declared to mix positions with these hyper-parameters."""
         return bool(evaluate(f"1 if {self.position_mixing} else 0", self._values(hparams)))
+
+    def locality(self, shape: tuple[int, int, int, int], hparams: Mapping[str, Any] | None = None) -> str:
+        """The positions that a local block reaches, `local: 7 x 7`; "" of one that reaches far ones on a large map."""
+        large, reached = (self.closed_form("reach", each, hparams) for each in ((*shape[:2], _LARGE, _LARGE), shape))
+        if reached is None or large == _LARGE**2 or self.mixes_positions(hparams):
+            return ""
+        side = math.isqrt(reached)
+        return f"local: {side} x {side}" if side**2 == reached else f"local: {reached:,} positions"
 
     def _values(self, hparams: Mapping[str, Any] | None) -> dict[str, Any]:
         return {p.name: p.default for p in self.hyperparameters} | dict(hparams or {})

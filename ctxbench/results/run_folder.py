@@ -17,13 +17,7 @@ from ctxbench.base.load import doubt
 from ctxbench.base.notes import BROKEN, Note
 from ctxbench.model.messages import Sample, TimelineStep
 from ctxbench.model.record import Record, columns
-from ctxbench.results.csv_file import (
-    csv_line,
-    csv_rows,
-    fingerprint,
-    mend,
-    read_columns,
-)
+from ctxbench.results.csv_file import csv_line, csv_rows, fingerprint, mend, read_columns
 from ctxbench.results.rows import frame_of
 from ctxbench.results.run_meta import check_meta, require
 from ctxbench.results.tables import (

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from ctxbench.base.texts import csv_cell, safe
-from ctxbench.plugin import loaded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,12 +169,6 @@ class Convention(str):
     """A line of a caption that says what numbers are. Its first clause is enough where there is little room."""
 
     __slots__ = ()
-
-
-def beside(keys: Sequence[str]) -> tuple[list[tuple[Column, list[Cell]]], list[str]]:
-    """Columns that plugins put beside modules of these keys, a cell for each key, and their sentences on them."""
-    found = [columns_of(keys) for columns_of in loaded("beside")]
-    return [column for columns, _ in found for column in columns], [text for _, text in found if text]
 
 
 def plain_table(headings: Mapping[str, Origin], rows: Iterable[Sequence[str | Cell]], title: str = "") -> Table:

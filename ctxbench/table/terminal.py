@@ -25,13 +25,14 @@ Groups = Sequence[tuple[str, list[int]]]
 
 
 class TerminalTable:
-    """Chooses its layout when it is drawn, from the width that it is given."""
+    """A table for rich, which chooses its layout when it is drawn, from the width that it is given."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.headers = [column.short or column.header for column in table.columns]
         self.texts = [[safe(plain(cell)) for cell in row.cells] for row in table.rows]
-        self.widths = [max(map(_width_of, column)) for column in zip(self.headers, *self.texts, strict=True)]
+        columns = zip(self.headers, *self.texts, strict=True)
+        self.widths = [max(cell_len(line) for text in each for line in text.split("\n")) for each in columns]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -136,11 +137,6 @@ class TerminalTable:
         return f"bold {style}".strip() if cell.best else style
 
 
-def _width_of(text: str) -> int:
-    """Cells of the widest line."""
-    return max(map(cell_len, text.split("\n")))
-
-
 def first_clause(line: str) -> str:
     """The line up to its first semicolon; reports have all of it."""
     return line.partition(";")[0].rstrip(".") + "."
@@ -151,17 +147,10 @@ def plain(cell: Cell) -> str:
     return (cell.short or cell.text) + ",".join(map(str, cell.notes)).translate(SUPERSCRIPTS)
 
 
-def render_terminal(table: Table) -> TerminalTable:
-    """A rich renderable of the table; `rich.console.Console().print` draws it."""
-    return TerminalTable(table)
-
-
 def as_text(parts: Iterable[Table | str]) -> str:
     """Tables and sentences as the terminal shows them, in plain text."""
     screen = console(width=shutil.get_terminal_size((WIDTH, 0)).columns, styled=False)
     with screen.capture() as captured:
         for part in parts:
-            screen.print(
-                Text(part) if isinstance(part, str) else render_terminal(part), soft_wrap=isinstance(part, str)
-            )
+            screen.print(Text(part) if isinstance(part, str) else TerminalTable(part), soft_wrap=isinstance(part, str))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())

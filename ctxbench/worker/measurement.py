@@ -27,6 +27,7 @@ from ctxbench.model.control import Control
 from ctxbench.model.failures import DoesNotFit, StaleOutput
 from ctxbench.model.messages import Doing, Message, Missing, Values
 from ctxbench.model.metric import Metric, Pass
+from ctxbench.registry import BUILT_IN
 from ctxbench.worker.guards import SideEffects
 from ctxbench.worker.output import at_one_position, check_output, check_type
 
@@ -55,7 +56,11 @@ class CaseMeasurement:
         self.report({}, *self._side_effects.notes())
 
     def _run(self, names: Sequence[str]) -> None:
-        self.report({"title": self.entry.title, "family": self.entry.family})
+        # of another one the contract's check says how far it reaches
+        is_known = self.entry.reference.startswith(f"{BUILT_IN}.")
+        local = self.entry.locality(self.case.shape, self.case.hparams) if is_known else ""
+        marks = [Note("mark", {"text": local})] * bool(local)
+        self.report({"title": self.entry.title, "family": self.entry.family}, *marks)
         wanted = metrics.wanted(names)
         with without_compiler():  # also around the module's construction on meta
             for metric in wanted:

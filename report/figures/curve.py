@@ -6,6 +6,7 @@ Where many modules differ in a word only, such as the dtype, they are sorted poi
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -31,15 +32,18 @@ from .listed import listed_axes
 from .style import DASHES, FAINT, FAMILIES, INK, MARKERS, PALE, PAPER, SMALL, Drawing, Look, looks
 from .ticks import log_axis
 
-# Axes beside each other, and their inches: the least wide, and how high.
-_COLUMNS, _LEAST, _HEIGHT = 3, 2.2, 2.1
+# Axes beside each other, and their inches: the least wide, and how high; the same with many names at lines.
+_COLUMNS, _LEAST, _HEIGHT, _HIGH = 3, 2.2, 2.1, 3.0
 # Inches of a module's line in a list, and of what is above and below the lines.
 _LINE, _ASIDE = 0.15, 0.8
 # Characters of a line of the legend.
 _ENTRY = 40
 MOST_SERIES = 40
-# With more lines than this over words, each module is a line of the figure.
-_MANY = 12
+# With more lines than this over words, each module is a line of the figure. With more modules over numbers, those are
+# named that grow by another exponent than the median, by more than this, and all others have one look.
+_MANY, _UNLIKE, _OTHERS = 12, 0.25, Look(FAINT, ".")
+# Linear axes begin at 0 unless the smallest value is above this share of the largest.
+_FLAT = 0.5
 # Markers of a line, all of which count for the fit, and sizes named as failed.
 MOST_POINTS = 200
 MOST_FAILURES = 3
@@ -67,14 +71,17 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     found = drawn_of(panels, figure)
     ys = [each for each, _ in found]
     shown = {
-        panel: _fitting({each.key: lines[number] for each, lines in found})
+        panel: _fitting({each.key: lines[number] for each, lines in found}, figure)
         for number, panel in enumerate(panels)
         if any(lines[number] for _, lines in found)
     }
     columns = sheet.columns(_LEAST, 2 if len(ys) == 4 else min(_COLUMNS, len(ys)))
     rows = -(-len(ys) // columns)
-    drawn = [(panel, panel.frame.loc[_rows_of(own)]) for panel, own in shown.items()]
-    heights = [_height(own) * rows + LINE * _legend_lines(own, sheet) for own in shown.values()]
+    drawn = []
+    for panel, own in shown.items():
+        frame = panel.frame.loc[_rows_of(own)]
+        drawn.append((panel, frame.assign(family="") if _are_many(own, figure) else frame))
+    heights = [_height(own, figure) * rows + LINE * _legend_lines(own, figure, sheet) for own in shown.values()]
     origins = {origin_of(each, panel.records).partition(",")[0] for panel in shown for each in ys}
     picture, places = parts(figure.title, sheet, drawn, heights, origins)
     drawing = Drawing(picture, _caption(figure, found, shown))
@@ -82,8 +89,8 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     names: list[list[Annotation]] = []
     for (panel, own), part in zip(shown.items(), places, strict=True):
         cells = list(part.subplots(rows, columns, squeeze=False, gridspec_kw={"hspace": 0.04}).flat)
-        appearance = _looks(own)
-        at_lines = _is_one_module(own) and is_numeric(line.frame["x"] for line in _all(own))
+        appearance, many = _looks(own), _are_many(own, figure)
+        at_lines = many or (_is_one_module(own) and is_numeric(line.frame["x"] for line in _all(own)))
         for each, axes in zip(ys, cells, strict=False):
             lines = own[each.key]
             axes.set_title(_title(panel, own, figure, each))
@@ -92,9 +99,12 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
             elif _is_list(own):
                 listed_axes(drawing, axes, lines, panel, each, looks(line.module for line in lines))
             else:
-                _axes(drawing, axes, lines, figure, appearance)
+                named = _unlike(lines, figure) if many else lines
+                others = [line for line in lines if line not in named]
+                grey = {(line.module, line.settings): _OTHERS for line in others}
+                _axes(drawing, axes, [*others, *named], figure, appearance | grey)
                 if at_lines:
-                    names.append(_name_lines(axes, lines, appearance))
+                    names.append(_name_lines(axes, named, appearance))
                 if each.key in first:
                     axes.sharey(first[each.key])
                 first.setdefault(each.key, axes)
@@ -109,9 +119,28 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     return drawing
 
 
-def _fitting(own: Lines) -> Lines:
-    """The lines that axes can hold: a list grows with them, curves do not."""
-    return own if _is_list(own) else {key: lines[:MOST_SERIES] for key, lines in own.items()}
+def _fitting(own: Lines, figure: Figure) -> Lines:
+    """The lines that axes can hold: a list grows with them, curves that must be told apart do not."""
+    if _is_list(own) or _are_many(own, figure):
+        return own
+    return {key: lines[:MOST_SERIES] for key, lines in own.items()}
+
+
+def _are_many(own: Lines, figure: Figure) -> bool:
+    """Return whether the lines are of more modules than looks tell apart, and few have another exponent."""
+    lines = _all(own)
+    many = len({line.module for line in lines}) > _MANY and figure.scale == "log"
+    if not many or not is_numeric(line.frame["x"] for line in lines):
+        return False
+    return all(len(_unlike(each, figure)) <= _MANY for each in own.values())
+
+
+def _unlike(lines: Sequence[Series], figure: Figure) -> list[Series]:
+    """The lines whose exponent is not near the median."""
+    fits = {line: fit_of(line, figure) for line in lines}
+    exponents = {line: fit.line.slope for line, fit in fits.items() if isinstance(fit, Fit)}
+    middle = median(exponents.values()) if exponents else 0.0
+    return [line for line in exponents if abs(exponents[line] - middle) > _UNLIKE]
 
 
 def _is_one_module(own: Lines) -> bool:
@@ -141,7 +170,8 @@ def _name_lines(axes: Axes, lines: Sequence[Series], appearance: Mapping[tuple[s
             own = next((each for each in ends if each[0] == x and np.isclose(each[1], y, _SAME, 0)), None)
             if own is None:
                 ends.append(own := (x, y, appearance[line.module, line.settings].colour, []))
-            own[3].append(_setting(line, lines))
+            one = len({each.module for each in lines}) == 1 < len(lines)
+            own[3].append(_setting(line, lines) if one else line.title)
     return [
         axes.annotate(
             "\n".join(own), (x, y), (_ASIDE_NAME, 0), textcoords="offset points", va="center", fontsize=SMALL,
@@ -175,9 +205,11 @@ def _is_list(own: Lines) -> bool:
     return max(map(len, own.values())) > _MANY and not is_numeric(line.frame["x"] for line in _all(own))
 
 
-def _height(own: Lines) -> float:
+def _height(own: Lines, figure: Figure) -> float:
     """Inches of axes."""
-    return _LINE * max(map(len, own.values())) + _ASIDE if _is_list(own) else _HEIGHT
+    if _is_list(own):
+        return _LINE * max(map(len, own.values())) + _ASIDE
+    return _HIGH if _are_many(own, figure) else _HEIGHT
 
 
 def _beside(own: Lines, sheet: FigureSize) -> int:
@@ -186,7 +218,9 @@ def _beside(own: Lines, sheet: FigureSize) -> int:
     return max(1, int(sheet.width / (CHARACTER * longest + KEY)))
 
 
-def _legend_lines(own: Lines, sheet: FigureSize) -> int:
+def _legend_lines(own: Lines, figure: Figure, sheet: FigureSize) -> int:
+    if _are_many(own, figure):
+        return 0
     return -(-sum(label.count("\n") + 1 for label in _labels(own)) // _beside(own, sheet)) if not _is_list(own) else 2
 
 
@@ -194,6 +228,8 @@ def _caption(figure: Figure, found: Sequence[tuple[Quantity, list[list[Series]]]
     fitted = "; the table has the fits" if figure.fit else ""
     if any(map(_is_list, shown.values())):
         fitted += "; of times with the 95 % interval of the ratio over rounds, where three are common to both"
+    if any(_are_many(own, figure) for own in shown.values()):
+        fitted += f"; named: an exponent more than {_UNLIKE:g} from the median"
     every = sum(max(map(len, of_panel)) for of_panel in zip(*(lines for _, lines in found), strict=True))
     drawn = sum(max(map(len, own.values())) for own in shown.values())
     omitted = f" Shown: {drawn} of {every} lines." if drawn < every else ""
@@ -315,7 +351,7 @@ def _scales(axes: Axes, lines: Sequence[Series], figure: Figure, words: Sequence
         log_axis(axes, "x", sorted({float(x) for line in lines for x in line.frame["x"]}))
     if figure.scale in ("log", "log-y"):
         log_axis(axes, "y")
-    elif min(line.y.min() for line in lines) >= 0:
+    elif 0 <= min(line.y.min() for line in lines) <= _FLAT * max(line.y.max() for line in lines):
         axes.set_ylim(0, _ABOVE * axes.get_ylim()[1])  # a difference looks as large as it is
 
 

@@ -28,8 +28,11 @@ def freeze_layout(figure: Figure) -> None:
         figure.set_layout_engine()  # none at all: with the engine "none", matplotlib draws twice to write once
 
 
-def place_labels(axes: Axes, x: ArrayLike, y: ArrayLike, texts: Sequence[str], radii: Sequence[float]) -> None:
-    """Write each text near its point. `x`, `y` are data coordinates, `radii` the markers' radii in points.
+def place_labels(
+    axes: Axes, x: ArrayLike, y: ArrayLike, texts: Sequence[str], radii: Sequence[float], others: ArrayLike = ()
+) -> None:
+    """Write each text near its point. `x`, `y` are data coordinates, `radii` the markers' radii in points; `others` are
+    points without a text, x and y of each, which no text should cover.
 
     Points are taken from the most crowded to the loneliest, each gets the place that costs least among those taken so
     far, and all are reconsidered in further rounds. Call it when limits and layout are final.
@@ -38,6 +41,8 @@ def place_labels(axes: Axes, x: ArrayLike, y: ArrayLike, texts: Sequence[str], r
     points = axes.transData.transform(np.column_stack([np.asarray(x, np.float64), np.asarray(y, np.float64)]))
     reach = np.asarray(radii, np.float64)[:, None] * scale
     marks = np.hstack([points - reach, points + reach])
+    silent = axes.transData.transform(np.asarray(others, np.float64).reshape(-1, 2))
+    marks = np.vstack([marks, np.hstack([silent - reach.max(), silent + reach.max()])])
     frame = np.asarray(axes.get_window_extent().extents)[None]
     page = np.asarray(axes.figure.canvas.figure.bbox.extents)[None]
     places = [_places(points[i], radii[i], _size(axes, text), scale) for i, text in enumerate(texts)]

@@ -109,8 +109,9 @@ def parts(
     drawn: Sequence[tuple[Panel, pd.DataFrame]],
     heights: Sequence[float],
     origins: Collection[str] = ("measured",),
+    beside: int = 1,
 ) -> tuple[Figure, list[SubFigure]]:
-    """A figure below its title, with a part for each panel: below its heading, so many inches high.
+    """A figure below its title, with a part for each panel: below its heading, so many inches high, `beside` a row.
 
     A heading says what the rows share; the device, where one of the `origins` of the numbers is measured. Without
     headings, marks are explained, and several panels named. Where the rows are of several families, the figure's last
@@ -123,9 +124,11 @@ def parts(
         else ", ".join([panel.title] * several + panel.marks(rows, origins))
         for panel, rows in drawn
     ]
-    texts = [wrapped(text, int(sheet.width / CHARACTER)) for text in said]
+    beside = min(beside, len(drawn))
+    texts = [wrapped(text, int(sheet.width / beside / CHARACTER)) for text in said]
     above = wrapped(title, int(sheet.width / _TITLE_CHARACTER)) if sheet.heading else ""
-    inches = [height + LINE * _lines(text) for height, text in zip(heights, texts, strict=True)]
+    high = [height + LINE * _lines(text) for height, text in zip(heights, texts, strict=True)]
+    inches = [max(high[first : first + beside]) for first in range(0, len(high), beside)]
     there = set(pd.concat([rows["family"] for _, rows in drawn]))
     found_families = [family for family in FAMILIES if family in there]
     shown = found_families if len(found_families) > 1 else []
@@ -137,7 +140,8 @@ def parts(
     if shown:
         handles = [Patch(color=FAMILIES[family].colour, label=family) for family in shown]
         figure.legend(handles=handles, loc="outside lower left", ncols=columns, borderpad=0, handlelength=1.2)
-    found = list(figure.subfigures(len(drawn), 1, squeeze=False, height_ratios=inches).flat)
+    places = figure.subfigures(len(inches), beside, squeeze=False, height_ratios=inches)
+    found = list(places.flat)[: len(drawn)]
     for part, text in zip(found, texts, strict=True):
         if text:
             part.suptitle(text, x=0.01, horizontalalignment="left", fontsize=SMALL)
@@ -163,14 +167,15 @@ def multiples(
     least: float,
     height: float,
     share: bool = False,
+    most: int = _COLUMNS,
     origins: Collection[str] = ("measured",),
 ) -> tuple[Figure, list[tuple[SubFigure, list[tuple[Axes, Shown]]]]]:
-    """A figure of small axes, at most four side by side, `height` inches high and at least `least` wide: each panel's
+    """A figure of small axes, `most` side by side, `height` inches high and at least `least` wide: each panel's
     part, and its axes with what they show.
     """
     panels = list(dict.fromkeys(each.panel for each in shown))
     own = [[each for each in shown if each.panel is panel] for panel in panels]
-    columns = sheet.columns(least, min(_COLUMNS, max(map(len, own))))
+    columns = sheet.columns(least, min(most, max(map(len, own))))
     lines = [-(-len(mine) // columns) for mine in own]
     heights = [height * count + 0.2 for count in lines]
     figure, found = parts(title, sheet, [(panel, panel.main) for panel in panels], heights, origins)

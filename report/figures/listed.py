@@ -15,6 +15,8 @@ from .style import FAINT, INK, PALE, SMALL, Drawing, Look
 from .ticks import log_axis
 
 _MARKERS = ("o", "D", "s", "^", "v", "P")
+# The first word is marked where a ratio to it is within this factor.
+_NEAR = 10.0
 _UNSURE = "pale: no interval (fewer than 3 common\nrounds, or timed beside other work)"
 
 
@@ -58,7 +60,7 @@ def listed_axes(
         axes.plot([], [], "o", color=INK, alpha=PALE, markersize=3.5, label=_UNSURE)
     if order:
         log_axis(axes, "x")
-    if base:
+    if base and any(1 / _NEAR < point.value < _NEAR for line in order for point in points[line].values()):
         axes.axvline(1, color=FAINT, linewidth=0.9, zorder=0)
     axes.set(xlabel=f"times {base}" if base else each.unit.symbol, ylim=(-0.7, len(order) - 0.3))
     axes.set_yticks(range(len(order)), [line.title for line in order], fontsize=SMALL)

@@ -25,22 +25,22 @@ class Look:
     marker: str
 
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
-# The look of the first member of a family (`family` of its registration). Colours: Okabe and Ito, Color Universal
-# Design (2008), without yellow and black, a purple of Paul Tol's (2021), and a violet, an olive and a brown that differ
-# from them; each is visible on white and on black.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "d", "h")
+# The colour of a family (`family` of its registration), and the markers of its members in turn.
+# Colours: Okabe and Ito, Color Universal Design (2008), without yellow and black, a purple of Paul Tol's (2021), and a
+# violet, an olive and a brown that differ from them; each is visible on white and on black.
 # Markers: such that two modules with the same one differ in grey and to colour-blind readers.
 FAMILIES = {
-    "attention": Look("#0072B2", "o"),
-    "sparse attention": Look("#56B4E9", "o"),
-    "linear attention": Look("#009E73", "v"),
-    "channel attention": Look("#8844EE", "P"),
-    "pyramid": Look("#E69F00", "P"),
-    "matrix decomposition": Look("#D55E00", "o"),
-    "pooling": Look("#CC79A7", "X"),
+    "attention": Look("#0072B2", "os^D"),
+    "sparse attention": Look("#56B4E9", "ss^DvXXP>dd"),
+    "linear attention": Look("#009E73", "vPX<>pdhos^"),
+    "channel attention": Look("#8844EE", "PX"),
+    "pyramid": Look("#E69F00", "P<h>p"),
+    "matrix decomposition": Look("#D55E00", "os^D"),
+    "pooling": Look("#CC79A7", "h<<ppho"),
     "spectral": Look("#AA3377", "P"),
-    "large kernel": Look("#AAAA66", "D"),
-    "state space": Look("#554422", "o"),
+    "large kernel": Look("#AAAA66", "Dvop<"),
+    "state space": Look("#554422", "os^Dv"),
 }
 # Every other member of a family has its colour times this.
 DARKER = 0.75
@@ -139,9 +139,8 @@ def palette(families: Mapping[str, str]) -> dict[str, Look]:
     for family, first in FAMILIES.items():
         red, green, blue = to_rgb(first.colour)
         shades = (first.colour, to_hex((DARKER * red, DARKER * green, DARKER * blue)))
-        start = MARKERS.index(first.marker)
         for place, module in enumerate(module for module, own in families.items() if own == family):
-            found[module] = Look(shades[place % 2], MARKERS[(start + place) % len(MARKERS)])
+            found[module] = Look(shades[place % 2], first.marker[place % len(first.marker)])
     return found
 
 

@@ -108,11 +108,6 @@ def heading(title: str, unit: Unit) -> str:
     return f"{title} ({unit.symbol})" if unit.symbol else title
 
 
-def by_row(filled: Sequence[Filled]) -> list[tuple[Cell, ...]]:
-    """The cells of each row."""
-    return list(zip(*(cells for _, cells in filled), strict=True))
-
-
 def put_together(
     name: str,
     title: str,
@@ -123,5 +118,6 @@ def put_together(
     data: pd.DataFrame,
 ) -> Table:
     """The table of these columns; `about` is each row's module, family and status."""
-    rows = tuple(Row(cells, *who) for cells, who in zip(by_row(filled), about, strict=True))
+    by_row = zip(*(cells for _, cells in filled), strict=True)
+    rows = tuple(Row(cells, *who) for cells, who in zip(by_row, about, strict=True))
     return Table(name, title, tuple(column for column, _ in filled), rows, tuple(caption), tuple(notes), data)

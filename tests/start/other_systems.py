@@ -39,10 +39,7 @@ def _popen(*arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
 # By name: the attributes of modules that ctxbench does not find ("*": the module), and those that are others.
 SYSTEMS: dict[str, tuple[Mapping[str, str], Mapping[str, Mapping[str, Any]]]] = {
     "macos": (_ON_LINUX_ALONE, {"sys": {"platform": "darwin"}}),
-    "windows": (
-        _NOT_ON_WINDOWS,
-        {"sys": {"platform": "win32"}, "os": {"name": "nt"}, "subprocess": {"Popen": _popen}},
-    ),
+    "windows": (_NOT_ON_WINDOWS, {"sys": {"platform": "win32"}, "os": {"name": "nt"}, "subprocess": {"Popen": _popen}}),
 }
 _import, _seen = builtins.__import__, dict[str, ModuleType]()
 

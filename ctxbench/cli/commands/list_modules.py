@@ -14,8 +14,7 @@ def list_modules(
         bool, typer.Option("--networks", help="List the networks instead, into which --network puts a module.")
     ] = False,
     devices: Annotated[
-        bool,
-        typer.Option("--devices", help="List the devices of predicted times, and what is known of each."),
+        bool, typer.Option("--devices", help="List the devices of predicted times, and what is known of each.")
     ] = False,
 ) -> None:
     """List the modules that ctxbench and installed packages bring, by family; the suites; networks; or devices."""

@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import devices
-from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 from ctxbench.base.load import CONTROL_LIMIT, ON_CORE_LIMIT, OTHERS_LIMIT, starved
 from ctxbench.base.number import significant
@@ -33,69 +31,27 @@ def calibrate(
     threads: int | None,
     environment: Mapping[str, Any],
     server: "ForkServer",
-    part: Path,
     on_kernel: Callable[[str, float], None],
 ) -> dict[str, Any]:
     """The content of a device's file: `cpu`, `cuda` and `cuda:N` are measured; of a data sheet's name, the host alone.
 
-    Kernels that `part` has are not measured again; it keeps those of a run that ends early. UsageError for a machine
-    that is busy or throttled meanwhile, and for a `part` of another device, thread count or torch.
+    UsageError for a machine that is busy or throttled meanwhile.
     """
     from ctxbench.plugins.predict.probes import KERNELS
 
     kind = name.partition(":")[0]
     if not devices.has_clock(name):
         known = sheet(name).model_dump(exclude_none=True, exclude_defaults=True)
-        times, _ = _times("cpu", 1, [SMALL], server, _Kept(part, (name,)), on_kernel)
+        times, _ = _times("cpu", 1, [SMALL], server, on_kernel)
         host_us = _per_operator_us(times) * GPU_OVER_CPU
         source = {f"this host's small operator, {_per_operator_us(times):.3g} us, times {GPU_OVER_CPU:g}": ["host_us"]}
         return {**known, "host_us": _rounded(host_us), "source": {**known.get("source", {}), **source}}
     devices.check(name, environment)
     product, count = devices.product(name, environment), threads or int(environment["torch_threads"])
-    kept = _Kept(part, (product, f"{count} threads", f"torch {environment['packages']['torch']}"))
-    times, properties = _times(name, threads, KERNELS[kind], server, kept, on_kernel)
+    times, properties = _times(name, threads, KERNELS[kind], server, on_kernel)
     figures = _cpu(environment["cpu"], count, times) if kind == "cpu" else _gpu(product, properties)
     kernels_ms = {kernel: _rounded(ms) for kernel, ms in times.items() if kernel != SMALL}
     return {**figures, "host_us": _rounded(_per_operator_us(times)), "kernels_ms": kernels_ms}
-
-
-class _Kept:
-    """The kernels that were measured so far, in a file, for the next run with these words of device and software."""
-
-    def __init__(self, path: Path, of: Sequence[str]) -> None:
-        self.path, self.of = path, [*of]
-        self.times: dict[str, float] = {}
-        self.controls: list[float] = []
-        if path.exists():
-            found = disk.read_json(path)
-            if not isinstance(found, dict) or found.get("of") != self.of:
-                raise UsageError(
-                    f"{path} does not keep kernels of {', '.join(self.of)}: remove it, or choose another --out"
-                )
-            self.times, self.controls = found["kernels_ms"], found["controls_ms"]
-
-    def add(self, kernel: str, ms: float) -> None:
-        self.times[kernel] = ms
-        content = {"of": self.of, "controls_ms": self.controls, "kernels_ms": self.times}
-        disk.write(self.path, json.dumps(content))
-
-    def check_controls(self, name: str) -> None:
-        """UsageError, and nothing is kept, if a control workload took another time in some run."""
-        low, high = min(self.controls), max(self.controls)
-        if high / low > CONTROL_LIMIT:
-            self.path.unlink(missing_ok=True)
-            raise UsageError(
-                f"{name} was not idle: a control workload before and after the kernels took {significant(low)} to "
-                f"{significant(high)} ms, more than {CONTROL_LIMIT:g} times apart, so nothing was written. "
-                "Other work does this, or a clock that heat or power lowers. Try again on an idle machine"
-            )
-
-    def told(self) -> str:
-        if not self.times:
-            return ""
-        return (
-            f"; {self.path} keeps the {len(self.times)} kernels measured so far, and the same command goes on from them"
-        )
 
 
 def _times(
@@ -103,20 +59,24 @@ def _times(
     threads: int | None,
     kernels: Sequence[str],
     server: "ForkServer",
-    kept: _Kept,
     on_kernel: Callable[[str, float], None],
 ) -> tuple[dict[str, float], Mapping[str, int]]:
-    earlier = len(kept.controls)
+    """Milliseconds of each kernel, and the properties of a GPU.
+
+    UsageError if other work disturbed a kernel, or if a control workload took another time after them than before.
+    """
+    times: dict[str, float] = {}
+    controls: list[float] = []
     properties: dict[str, int] = {}
 
     def take(message: KernelTime | GpuProperties) -> None:
         match message:
             case KernelTime(kernel, _, others_share, on_core) if starved(others_share, on_core):
-                raise UsageError(_busy(name, kernel, others_share, on_core) + kept.told())
+                raise UsageError(_busy(name, kernel, others_share, on_core))
             case KernelTime(kernel, ms) if kernel == CONTROL:
-                kept.controls.append(ms)
+                controls.append(ms)
             case KernelTime(kernel, ms):
-                kept.add(kernel, ms)
+                times[kernel] = ms
                 on_kernel(kernel, ms)
             case GpuProperties(values, others):
                 properties.update(values)
@@ -125,14 +85,19 @@ def _times(
                         f"{name} is shared with processes {', '.join(map(str, others))}: end them, then try again"
                     )
 
-    missing = [kernel for kernel in kernels if kernel not in kept.times]
     kind = KernelTime | GpuProperties
-    ended = ask(server, "kernels", kind, name, threads, missing, on_told=take, timeout_s=LIMIT_S).ended
-    if len(kept.controls) < earlier + 2:
+    ended = ask(server, "kernels", kind, name, threads, [*kernels], on_told=take, timeout_s=LIMIT_S).ended
+    if len(controls) < 2:
         why = f"it did not end within {LIMIT_S:g} s" if ended.timed_out else last_line(ended.output)
-        raise UsageError(f"the kernels could not be measured on {name}: {why}{kept.told()}")
-    kept.check_controls(name)
-    return kept.times, properties
+        raise UsageError(f"the kernels could not be measured on {name}: {why}")
+    low, high = sorted(controls)
+    if high / low > CONTROL_LIMIT:
+        raise UsageError(
+            f"{name} was not idle: a control workload before and after the kernels took {significant(low)} to "
+            f"{significant(high)} ms, more than {CONTROL_LIMIT:g} times apart, so nothing was written. "
+            "Other work does this, or a clock that heat or power lowers. Try again on an idle machine"
+        )
+    return times, properties
 
 
 def _busy(name: str, kernel: str, others_share: float, on_core: float) -> str:
@@ -191,15 +156,14 @@ def _rounded(number: float) -> float:
 
 
 def text_of(name: str, content: Mapping[str, Any]) -> str:
-    """The file's text: one table in TOML, and one each for kernels and sources."""
+    """The file's text: one table in TOML, and one each for kernels and sources. Its values are the same in JSON."""
     plain = {key: value for key, value in content.items() if key not in ("kernels_ms", "source", "peak_tflops")}
-    lines = [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in plain.items())]
+    lines = [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in plain.items())]
     for part in ("peak_tflops", "kernels_ms", "source"):
         if own := content.get(part):
-            lines += ["", f"[{name}.{part}]", *(f"{json.dumps(key)} = {_toml(value)}" for key, value in own.items())]
+            lines += [
+                "",
+                f"[{name}.{part}]",
+                *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in own.items()),
+            ]
     return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    """Texts, numbers and lists of texts are the same in TOML as in JSON."""
-    return json.dumps(value)

@@ -19,8 +19,7 @@ def calibrate(
 ) -> None:
     """Measure a few kernels on this GPU or CPU and write a file that --device takes.
 
-    This takes under a minute on an idle machine. A busy one is told. The kernels of a run that ends early are kept in
-    FILE.toml.part, and the same command goes on from them.
+    This takes under a minute on an idle machine. A busy one is told.
     """
     from ctxbench import devices
     from ctxbench.base import disk, limits
@@ -38,17 +37,13 @@ def calibrate(
     limits.THREADS.check_option("--threads", threads)
     if device != "auto":
         devices.sheets([device])  # an unknown name ends here
-    part = out.with_name(f"{out.name}.part")
     with disk.claimed(out), ForkServer(static=False) as server:
         environment = machine(server)
         name = devices.auto(environment) if device == "auto" else device
-        if part.exists():
-            say(f"{part} has kernels of a run that ended early: they are not measured again.")
         content = measure(
-            name, threads, environment, server, part, lambda kernel, ms: say(f"{kernel}: {significant(ms, 4)} ms")
+            name, threads, environment, server, lambda kernel, ms: say(f"{kernel}: {significant(ms, 4)} ms")
         )
         disk.write(out, text_of(out.stem.replace(".", "-").replace(" ", "-"), content))
-    part.unlink(missing_ok=True)
     found = sheet(str(out))
     if found.kernels_ms:
         rows = [(group, str(kernels), ratio) for group, kernels, ratio in compared(found)]

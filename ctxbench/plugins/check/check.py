@@ -16,7 +16,7 @@ from ctxbench.base import disk
 from ctxbench.base import load as machine_load
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
-from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import CONDITIONS, phrases
 from ctxbench.model.grid import Suite
@@ -62,17 +62,17 @@ class Check(ABC):
         self.slowed: Mapping[RowKey, float] = {}
 
     @abstractmethod
-    def prepare(self, stack: ExitStack, shown: QuietGate) -> None:
+    def prepare(self, stack: ExitStack, shown: Quiet) -> None:
         """Prepare both sides, and compare what needs no clock."""
 
     @abstractmethod
-    def time(self, shown: QuietGate) -> Sequence[RowVerdict]:
+    def time(self, shown: Quiet) -> Sequence[RowVerdict]:
         """The verdicts on the latency of the cases."""
 
-    def run(self, progress: QuietGate | None = None) -> GateResult:
+    def run(self, progress: Quiet | None = None) -> GateResult:
         """The result, whole."""
         with ExitStack() as stack:
-            shown = stack.enter_context(progress or QuietGate())
+            shown = stack.enter_context(progress or Quiet())
             self.prepare(stack, shown)
             timed = self.time(shown) if self.request.timed else ()
         return self._result([*timed, *self.rows])
@@ -121,7 +121,7 @@ class PairCheck(Check):
         self.unchanged: Collection[str] = ()
 
     def time_pairs(
-        self, before: tuple[Path | None, Mapping[str, Case]], shown: QuietGate, *, end_at_regression: bool
+        self, before: tuple[Path | None, Mapping[str, Case]], shown: Quiet, *, end_at_regression: bool
     ) -> Sequence[RowVerdict]:
         """The verdicts on the cases against those of `before`, a tree and its cases by the same ids."""
         then, now = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import machine
 from ctxbench.plugins.check.agreement import compare_outputs
 from ctxbench.plugins.check.check import PairCheck, labels, task_rows
@@ -23,7 +23,7 @@ from ctxbench.plugins.check.trees import Tree, baseline_tree, working_tree
 UNCHANGED = "The same code and the same outputs: nothing to time."
 
 
-def check_against(ref: str, request: Request, progress: QuietGate | None = None) -> GateResult:
+def check_against(ref: str, request: Request, progress: Quiet | None = None) -> GateResult:
     """The working tree around the working folder, uncommitted changes included, against the commit `ref`.
 
     Raises UsageError outside a git repository, for a ref that it lacks, and for a module that neither side has.
@@ -40,7 +40,7 @@ class _CommitCheck(PairCheck):
         self.tree, self.ref = here, ref
         self.why: dict[str, str] = {}
 
-    def prepare(self, stack: ExitStack, shown: QuietGate) -> None:
+    def prepare(self, stack: ExitStack, shown: Quiet) -> None:
         shown.stage(f"writing the files of {self.ref}")
         there = stack.enter_context(baseline_tree(self.tree, self.ref))
         self.baseline = there.name
@@ -55,7 +55,7 @@ class _CommitCheck(PairCheck):
         self.notes += _notes(before, now, self.request)
         self.named = [*before.cases.values(), *now.cases.values()]
 
-    def time(self, shown: QuietGate) -> Sequence[RowVerdict]:
+    def time(self, shown: Quiet) -> Sequence[RowVerdict]:
         before = {case: self.before.cases[case] for case in self.cases}
         rows = self.time_pairs((self.before.tree.root, before), shown, end_at_regression=True)
         self.notes += filter(None, [sentence(self.spreads)])
@@ -69,7 +69,7 @@ class _CommitCheck(PairCheck):
         self.notes += [f"{told[name]}: {why}" for name, why in self.why.items() if why and name in worse]
         return super()._result(rows)
 
-    def _cases_of_both(self, there: Tree, shown: QuietGate) -> tuple[TreeCases, TreeCases]:
+    def _cases_of_both(self, there: Tree, shown: Quiet) -> tuple[TreeCases, TreeCases]:
         """The cases of both trees, with new names of classes that were renamed; and what their outputs say."""
         suite, renamed, here = self.suite, self.request.renamed, self.tree
         with ForkServer(there.root) as there_server, ForkServer(here.root) as here_server:

@@ -10,7 +10,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.temporary import temporary_folder
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.one_process import Plan
-from ctxbench.engine.progress import Quiet, QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.run import machine
 from ctxbench.model.case import Case, Measure
@@ -38,7 +38,7 @@ NO_LATENCY = (
 class _Rounds(Quiet):
     """Shows the rounds of `cases` cases as those of a gate."""
 
-    shown: QuietGate
+    shown: Quiet
     cases: int
     number: int = 0
     index: int = 0
@@ -52,9 +52,7 @@ class _Rounds(Quiet):
         self.shown.row(number - 1, self.index, self.cases, case.id)
 
 
-def check_stored(
-    path: Path, request: Request, progress: QuietGate | None = None, run_its_code: bool = False
-) -> GateResult:
+def check_stored(path: Path, request: Request, progress: Quiet | None = None, run_its_code: bool = False) -> GateResult:
     """Check present modules against the stored run `path`: its cases, or those of the modules that the request names.
 
     The modules are those of the git repository around the working folder, else the installed ones. Raises
@@ -78,7 +76,7 @@ class _StoredCheck(Check):
         self.stored = stored
         self.baseline, self.named = stored.name, [*stored.cases.values()]
 
-    def prepare(self, stack: ExitStack, shown: QuietGate) -> None:
+    def prepare(self, stack: ExitStack, shown: Quiet) -> None:
         shown.stage("comparing exact quantities")
         self.server = stack.enter_context(ForkServer(self.here.root, malloc=self.measure.malloc))
         self.environment = machine(self.server)
@@ -160,7 +158,7 @@ class _StoredCheck(Check):
         self.rows += few
         return asked
 
-    def time(self, shown: QuietGate) -> Sequence[RowVerdict]:
+    def time(self, shown: Quiet) -> Sequence[RowVerdict]:
         """The verdicts on the latency rows `asked`, measured as the baseline was."""
         if not self.asked:
             return []
@@ -181,7 +179,7 @@ class _StoredCheck(Check):
         rule = self.request.stored_rule(cases)
         return judge(self.asked, ProcessEvidence(before, measure_now), rule, self.deadline.has_time)
 
-    def _execute(self, cases: Sequence[Case], shown: QuietGate) -> list[RecordRow]:
+    def _execute(self, cases: Sequence[Case], shown: Quiet) -> list[RecordRow]:
         """The records of the cases with the medians of their processes, measured as a run does."""
         plan = Plan(self.measure, ["latency"], force=True)
         with temporary_folder() as path:

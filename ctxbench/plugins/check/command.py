@@ -10,7 +10,7 @@ from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 from ctxbench.base.terminal import console, say
 from ctxbench.cli.options import EXIT_INTERRUPTED, Given, RunItsCode, seconds
-from ctxbench.cli.printing import gate_progress
+from ctxbench.cli.printing import reporter
 from ctxbench.cli.signature import command_of
 from ctxbench.plugins.check import function, request
 
@@ -94,10 +94,10 @@ def check(
     try:
         if self_test:
             share = request.parse_share(inject, "--inject") if inject is not None else 0.0
-            tested = test_itself(function.request_of(**asked), share, gate_progress())
+            tested = test_itself(function.request_of(**asked), share, reporter())
             result, environ = tested.result, {}  # a job's summary does not get rows that are slowed down on purpose
         else:
-            result = function.check(**asked, run_its_code=run_its_code, progress=gate_progress()).value
+            result = function.check(**asked, run_its_code=run_its_code, progress=reporter()).value
     except KeyboardInterrupt:
         say("interrupted: no verdict, and nothing is left behind", stderr=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ctxbench import api
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.isolated import IsolatedLoader
-from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.conditions import Counts, Names, Shapes
 from ctxbench.plugins.check.request import Request, parse_accepted, parse_outputs
 from ctxbench.plugins.check.result import GateResult, InconclusiveIs
@@ -39,7 +39,7 @@ def check(
     budget_s: float = 600.0,
     inconclusive_is: InconclusiveIs = "ok",
     run_its_code: bool = False,
-    progress: QuietGate | None = None,
+    progress: Quiet | None = None,
 ) -> Result[GateResult]:
     """Check whether a change made a module slower, larger or broken, or altered its outputs.
 

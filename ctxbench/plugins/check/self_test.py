@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import machine
 from ctxbench.plugins.check.check import PairCheck, labels, task_rows
 from ctxbench.plugins.check.power import Spread
@@ -28,7 +28,7 @@ class SelfTest:
     spreads: tuple[Spread, ...]
 
 
-def self_test(request: Request, inject: float = 0.0, progress: QuietGate | None = None) -> SelfTest:
+def self_test(request: Request, inject: float = 0.0, progress: Quiet | None = None) -> SelfTest:
     """Measure the rows of a suite against themselves, `inject` slowing every other row of one side by that share.
 
     Inside a git repository its modules are taken, else the installed ones. Raises UsageError if what is injected does
@@ -48,7 +48,7 @@ class _SelfCheck(PairCheck):
         super().__init__(request, here)
         self.inject = inject
 
-    def prepare(self, stack: ExitStack, shown: QuietGate) -> None:
+    def prepare(self, stack: ExitStack, shown: Quiet) -> None:
         with ForkServer(self.here.root) as server:
             self.environment = machine(server)
             found = list_cases(server, self.suite, devices.auto(self.environment), self.here)
@@ -62,7 +62,7 @@ class _SelfCheck(PairCheck):
             chosen = ", ".join(str(replace(row, case=names[row.case])) for row in self.slowed)
             self.notes.append(f"slowed by {self.inject:.3g} on purpose: {chosen}")
 
-    def time(self, shown: QuietGate) -> Sequence[RowVerdict]:
+    def time(self, shown: Quiet) -> Sequence[RowVerdict]:
         return self.time_pairs((self.here.root, self.cases), shown, end_at_regression=False)
 
 

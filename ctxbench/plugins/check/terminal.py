@@ -31,9 +31,9 @@ def result_page(result: GateResult) -> RenderableType:
     """The result for a terminal: a row a latency, the exact changes, why rows are not ok, and one sentence for all."""
     parts: list[RenderableType] = [Text(title_of(result), style="bold")]
     if result.rows:
-        parts += [Text(), terminal.render_terminal(row_table(result, result.rows))]
+        parts += [Text(), terminal.TerminalTable(row_table(result, result.rows))]
     if result.exact:
-        parts += [Text(), terminal.render_terminal(exact_table(result))]
+        parts += [Text(), terminal.TerminalTable(exact_table(result))]
     parts.append(Text())
     parts += [
         Text.assemble((f"{loud(word)} ", terminal.TONES[TONES[word]]), f"{', '.join(labels)}: {reason}")
@@ -47,7 +47,7 @@ def result_page(result: GateResult) -> RenderableType:
 def self_test_page(tested: SelfTest) -> RenderableType:
     """Sensitivity of the machine, shown below the result: a row a latency, and the summary in sentences."""
     lines = [Text(line, style="bold") for line in self_test_summary(tested)]
-    return Group(Text(), terminal.render_terminal(spread_table(tested)), Text(), *lines)
+    return Group(Text(), terminal.TerminalTable(spread_table(tested)), Text(), *lines)
 
 
 def _reasons(result: GateResult) -> dict[tuple[str, str], list[str]]:

@@ -1,6 +1,6 @@
 """Modules that fit into so much memory at an input, and their predicted times on devices that are not here."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ctxbench.base.dtypes import DTYPES
@@ -8,13 +8,13 @@ from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note, joined
 from ctxbench.base.number import Number, order
 from ctxbench.engine.one_process import Executor, Plan, measure_case
-from ctxbench.model.case import EMPTY, Case
+from ctxbench.model.case import EMPTY, Case, Measure
 from ctxbench.model.conditions import CONDITIONS, phrases
-from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import quantity, read_number, static_metrics
 from ctxbench.plugins.predict import NO_TF32
 from ctxbench.plugins.predict.sheet import sheet
-from ctxbench.table.table import Cell, Origin, Table, beside, plain_table
+from ctxbench.report.beside import beside
+from ctxbench.table.table import Cell, Origin, Table, plain_table
 
 # The family whose modules give every position the same context.
 POOLING = "pooling"
@@ -26,7 +26,8 @@ MOST_IMAGES = 65_536
 class Candidate:
     """A module at an input: the predicted peak in bytes, a time for each device, and why there is none of either.
 
-    `mixes` is whether it lets positions differ in what they get; `batch` is the largest that fits, if it was asked for;
+    `mixes` is whether it lets positions differ in what they get, `local` the mark of a local block; `batch` is the
+    largest that fits, if it was asked for;
     `defaults` has, for each device, PyTorch's own default over the time in float32 without TF32, where they differ.
     """
 
@@ -35,6 +36,7 @@ class Candidate:
     times: Mapping[str, Number]
     reason: str
     mixes: bool
+    local: str = ""
     batch: int | None = None
     defaults: Mapping[str, float] = field(default_factory=dict)
 
@@ -49,25 +51,29 @@ class Candidate:
 
 
 def candidates(
-    suite: Suite, mode: Mode, executor: Executor, on_stage: Callable[[str], None] = lambda text: None
+    cases: Iterable[Case],
+    mode: Mode,
+    measure: Measure,
+    executor: Executor,
+    on_stage: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Candidate]:
-    """Each module of a suite whose devices are all known by their data sheets, under each of its other conditions.
+    """Each module of the cases, whose devices are all known by their data sheets, under each of its other conditions.
 
     `on_stage` is told which one begins.
     """
     by_module: dict[str, list[Case]] = {}
-    for case in suite.cases():
+    for case in cases:
         by_module.setdefault(replace(case, device="").id, []).append(case)
-    plan = Plan(suite.file.measure, static_metrics())
-    for number, cases in enumerate(by_module.values(), 1):
-        on_stage(f"[{number}/{len(by_module)}] predicting {cases[0].title}")
-        records = {case.device: measure_case(case, plan, executor).record for case in cases}
+    plan = Plan(measure, static_metrics())
+    for number, own in enumerate(by_module.values(), 1):
+        on_stage(f"[{number}/{len(by_module)}] predicting {own[0].title}")
+        records = {case.device: measure_case(case, plan, executor).record for case in own}
         first = next(iter(records.values()))
         read = {device: read_number(record, quantity(f"latency_{mode}")) for device, record in records.items()}
         times = {device: value for device, value in read.items() if value}
         reason = first.message or joined(note for note in first.notes if note.about in ("", f"latency_{mode}"))
         peak = first.get(_column(mode))
-        case = cases[0]
+        case = own[0]
         mixes = case.entry.mixes_positions(case.hparams) and case.entry.family != POOLING
         defaults = {
             device: note.values["ratio"]
@@ -76,7 +82,12 @@ def candidates(
             if (note.code, note.about) == (NO_TF32, f"latency_{mode}")
         }
         reason = "" if peak is not None and times else reason
-        yield Candidate(case, peak, times, reason, mixes, defaults=defaults)
+        yield Candidate(case, peak, times, reason, mixes, local_of(case), defaults=defaults)
+
+
+def local_of(case: Case) -> str:
+    """Mark of a local block, `local: 7 x 7`; "" of any other."""
+    return case.entry.locality(case.shape, case.hparams)
 
 
 def conditions_of(candidate: Candidate) -> str:
@@ -194,7 +205,8 @@ def _table(found: Sequence[Candidate], limit: int, devices: Sequence[str], title
         over = each.excess(limit)
         why = f"{_mib(over)} MiB too much" if over else each.reason
         memory = "" if each.memory is None else _mib(each.memory)
-        rows.append((each.case.title, memory, *cells, *[str(each.batch)] * has_batch, *published, why))
+        name = f"{each.case.title} [{each.local}]" if each.local else each.case.title
+        rows.append((name, memory, *cells, *[str(each.batch)] * has_batch, *published, why))
     numbers: dict[str, Origin] = dict.fromkeys(("MiB", *devices, *["largest batch"] * has_batch), "predicted")
     numbers |= {column.name: column.origin for column, _ in columns}
     return plain_table({"module": "label", **numbers, "": "text"}, rows, title)

@@ -9,7 +9,7 @@ import typer
 from ctxbench.base import limits
 from ctxbench.base.errors import UsageError
 from ctxbench.cli.options import Given, split
-from ctxbench.cli.printing import gate_progress, render
+from ctxbench.cli.printing import render, reporter
 from ctxbench.cli.signature import command_of
 from ctxbench.plugins.choose import function
 
@@ -39,5 +39,5 @@ Devices = Annotated[str, typer.Option(metavar="DEVICE[,DEVICE]", help="Such as a
 @command_of(function.choose, memory=Given(Memory, size_in_bytes), shape=OneShape, device=Given(Devices, split))
 def choose(asked: Mapping[str, Any]) -> None:
     """Print which modules fit into a memory at an input, the fastest first. All is predicted; nothing is measured."""
-    for part in function.choose(**asked, progress=gate_progress()).parts:
+    for part in function.choose(**asked, progress=reporter()).parts:
         render(part)

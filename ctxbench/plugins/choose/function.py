@@ -12,7 +12,7 @@ from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.one_process import Plan
-from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.conditions import Names, OneShape
 from ctxbench.plugins.choose import choice
 from ctxbench.plugins.predict.sheet import sheet
@@ -34,7 +34,8 @@ def choose(
     modules: "Sequence[Module] | Module | None" = None,
     hparams: Mapping[str, Mapping[str, Any]] | None = None,
     largest_batch: bool = False,
-    progress: QuietGate | None = None,
+    local: str = "yes",
+    progress: Quiet | None = None,
 ) -> Result[list[choice.Candidate]]:
     """Find the modules that fit into a memory at an input, the fastest first. All is predicted; nothing is measured.
 
@@ -48,6 +49,7 @@ def choose(
             instances; default: those of the registry.
         hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
         largest_batch: Also the largest batch that fits.
+        local: yes, or no to leave out blocks that see a window alone.
         progress: Told of the progress.
 
     Returns:
@@ -64,6 +66,8 @@ def choose(
     """
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
+    if local not in ("yes", "no"):
+        raise unknown("local", local, ("yes", "no"))
     devices = list(dict.fromkeys([device] if isinstance(device, str) else device))
     for name in devices or [""]:
         if has_clock(name):
@@ -84,10 +88,11 @@ def choose(
             device=devices,
         )
     check_installed(suite.file, static=True)
-    with progress or QuietGate() as shown, ForkServer() as server:
+    with progress or Quiet() as shown, ForkServer() as server:
         executor, found = CachedExecutor(server), []
         peak = choice.peak_with(executor, Plan(suite.file.measure, ["memory"]), mode)
-        for each in choice.candidates(suite, mode, executor, shown.stage):
+        cases = [case for case in suite.cases() if local == "yes" or not choice.local_of(case)]
+        for each in choice.candidates(cases, mode, suite.file.measure, executor, shown.stage):
             if largest_batch:
                 shown.stage(f"the largest batch of {each.case.title}")
                 each = replace(each, batch=choice.largest_batch(each, limit, peak))

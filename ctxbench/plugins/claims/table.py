@@ -47,19 +47,14 @@ def claim_table(run: RunData) -> Table | None:
     )
 
 
-def claim_lines(table: Table) -> list[str]:
-    """A line for each claim: verdict, claim, and the beginning of what was found."""
-    return [
-        f"{verdict}: {claim}: {shorten(found, MOST_FOUND, placeholder=' ...')}"
-        for claim, verdict, _, found in ([cell.text for cell in row.cells] for row in table.rows)
-    ]
-
-
 def claim_tables(run: RunData) -> list[Table]:
     """The table of claims, if the suite has any."""
     return [table] if (table := claim_table(run)) else []
 
 
 def run_lines(run: RunData) -> list[str]:
-    """The lines of `claim_lines`, if the suite has claims."""
-    return [line for table in claim_tables(run) for line in claim_lines(table)]
+    """A line for each claim of the suite: verdict, claim, and the beginning of what was found."""
+    rows = [[cell.text for cell in row.cells] for table in claim_tables(run) for row in table.rows]
+    return [
+        f"{verdict}: {claim}: {shorten(found, MOST_FOUND, placeholder=' ...')}" for claim, verdict, _, found in rows
+    ]

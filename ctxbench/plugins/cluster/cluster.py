@@ -12,11 +12,11 @@ from ctxbench.base.errors import UsageError
 from ctxbench.engine import progress
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.run import Interrupted, finish, locked, reopen
-from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.model.grid import Suite
 from ctxbench.model.read_suite import restore
 from ctxbench.model.suite_file import parse_pair
 from ctxbench.plugins.cluster.ray_slots import Cluster, RaySlot, connect
+from ctxbench.plugins.cluster.sweep import Part, bundles, sweep
 from ctxbench.results.environment import differences
 from ctxbench.results.plan import RunPlan
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders

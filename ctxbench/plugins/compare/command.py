@@ -7,7 +7,7 @@ import typer
 
 from ctxbench.base.terminal import say
 from ctxbench.cli.options import EXIT_FAILED_CASES, EXIT_INTERRUPTED, Given, asked_for, split
-from ctxbench.cli.printing import gate_progress, print_interrupted, render, reporter
+from ctxbench.cli.printing import print_interrupted, render, reporter
 from ctxbench.cli.signature import command_of
 from ctxbench.model.metrics import quantities
 from ctxbench.plugins.compare import comparison, function
@@ -48,7 +48,7 @@ def compare(asked: Mapping[str, Any]) -> None:
             say(part, stderr=True)
 
     try:
-        found = function.compare(**asked, progress=gate_progress(), reporter=reporter(), on_part=tell)
+        found = function.compare(**asked, progress=reporter(), reporter=reporter(), on_part=tell)
     except BrokenModules as error:
         say(error.sentence, stderr=True)
         raise typer.Exit(EXIT_FAILED_CASES) from None

@@ -53,12 +53,19 @@ class Request:
     """Comparison to make: references of the candidates, names of the registry modules, and their hyper-parameters.
 
     `settings` are the candidates' own (the key is empty for all of them, else a candidate's key) and those of registry
-    modules by key.
+    modules by key. `overrides` replace inputs and settings of the `suite`.
     """
 
     candidates: Sequence[str]
     modules: Sequence[str] | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    suite: str = "compare"
+    overrides: Overrides = field(default_factory=Overrides)
+
+    @property
+    def file(self) -> SuiteFile:
+        """The suite's content with the overrides."""
+        return load(self.suite, self.overrides).file
 
     def without(self, candidates: Collection[str]) -> "Request":
         """The request without these candidates, and without the settings that name one of them."""
@@ -74,47 +81,51 @@ class Request:
         return {**self.settings.get("", {}), **self.settings.get(candidate.rpartition(":")[2], {})}
 
 
-def input_of(suite: str, overrides: Overrides) -> tuple[int, tuple[int, int] | None]:
-    """Channels, height and width of the first input of candidates; in a network its slots decide."""
-    axes = load(suite, overrides).file.axes
+def at_own_width(request: Request) -> Request:
+    """The request with the suite's inputs at the channels that an instance is made for, unless inputs are given."""
+    conditions = request.overrides.conditions
+    widths = {registry.get(each).made_for for each in request.candidates} - {None}
+    if {"shape", "channels", "network"} & conditions.keys() or not widths:
+        return request
+    shapes = [(b, width, h, w) for b, _, h, w in request.file.axes.shape for width in widths]
+    return replace(request, overrides=replace(request.overrides, conditions={**conditions, "shape": shapes}))
+
+
+def check_contract(
+    request: Request, executor: Executor, on_stage: Callable[[str], None]
+) -> dict[str, list[tuple[str, list[CheckResult]]]]:
+    """The contract of each candidate with each of its settings, in fresh processes, without the compilers.
+
+    Each comes with a name: the candidate's, and the settings where there are several. Of a comparison that counts and
+    predicts, and measures nothing, only the first setting is checked. `on_stage` is told what begins.
+    """
+    asked = [metrics()[name] for name in request.file.metrics]
+    counts_alone = not any(each.measure or each.time or each.compute for each in asked)
+    channels, size = _input_of(request.file)
+    found: dict[str, list[tuple[str, list[CheckResult]]]] = {}
+    for candidate in dict.fromkeys(request.candidates):
+        chosen = combinations(request.hparams(candidate))[: 1 if counts_alone else None]
+        own = found.setdefault(candidate, [])
+        for hparams in chosen:
+            text = ", ".join(f"{name}={value}" for name, value in hparams.items())
+            name = f"{class_name(candidate)} ({text})" if len(chosen) > 1 else class_name(candidate)
+            on_stage(f"verifying {name}")
+            checks = verify(candidate, executor, channels=channels, hparams=hparams, also=size, compilers=False)
+            own.append((name, checks))
+    return found
+
+
+def _input_of(file: SuiteFile) -> tuple[int, tuple[int, int] | None]:
+    """Channels, height and width of the first input of candidates; in a network its slots decide.
+
+    The size is one at which a candidate is checked that refuses the usual ones.
+    """
+    axes = file.axes
     if axes.network[0]:
         return CHANNELS, None
     _, channels, height, width = axes.shape[0]
     size = (axes.size[0], axes.size[0]) if axes.size else (height, width)
     return (axes.channels or [channels])[0], size
-
-
-def at_own_width(request: Request, suite: str, overrides: Overrides) -> Overrides:
-    """The overrides, with the suite's inputs at the channels that an instance is made for, unless inputs are given."""
-    given = {"shape", "channels", "network"} & overrides.conditions.keys()
-    widths = {registry.get(each).made_for for each in request.candidates} - {None}
-    if given or not widths:
-        return overrides
-    shapes = [(b, width, h, w) for b, _, h, w in load(suite, overrides).file.axes.shape for width in widths]
-    return replace(overrides, conditions={**overrides.conditions, "shape": shapes})
-
-
-def check_contract(
-    request: Request,
-    candidate: str,
-    executor: Executor,
-    channels: int = CHANNELS,
-    also: tuple[int, int] | None = None,
-    once: bool = False,
-    on_stage: Callable[[str], None] = lambda text: None,
-) -> Iterator[tuple[str, list[CheckResult]]]:
-    """The contract of a candidate with each of its settings, in fresh processes, without the compilers.
-
-    `also` is a size at which one is checked that refuses the usual ones. Each comes with a name: the candidate's, and
-    the settings where there are several. With `once`, only the first
-    setting is checked. `on_stage` is told what begins.
-    """
-    chosen = combinations(request.hparams(candidate))[: 1 if once else None]
-    for hparams in chosen:
-        text = ", ".join(f"{name}={value}" for name, value in hparams.items())
-        name = f"{class_name(candidate)} ({text})" if len(chosen) > 1 else class_name(candidate)
-        on_stage(f"verifying {name}")
-        yield name, verify(candidate, executor, channels=channels, hparams=hparams, also=also, compilers=False)
 
 
 def marks_of(checked: Iterable[tuple[str, Sequence[CheckResult]]]) -> list[str]:
@@ -125,17 +136,11 @@ def marks_of(checked: Iterable[tuple[str, Sequence[CheckResult]]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def counts_alone(suite: str, overrides: Overrides) -> bool:
-    """Return whether a comparison counts and predicts, and measures nothing."""
-    asked = (metrics()[name] for name in load(suite, overrides).file.metrics)
-    return not any(each.measure or each.time or each.compute for each in asked)
-
-
-def check_names(request: Request, suite: str, overrides: Overrides, rank_by: str, reuse: Path | None = None) -> None:
+def check_names(request: Request, rank_by: str, reuse: Path | None) -> None:
     """UsageError for an unknown suite, column or registry module, a package that is missing for what is asked, or a run
     that cannot be reused, before any is run.
     """
-    check_installed(load(suite, overrides).file)
+    check_installed(request.file)
     ranked = [key for key, each in quantities().items() if each.better]
     if rank_by not in ranked:
         raise unknown("quantity to rank by", rank_by, ranked)
@@ -149,8 +154,6 @@ def measure(
     request: Request,
     environment: Mapping[str, Any],
     *,
-    suite: str = "compare",
-    overrides: Overrides | None = None,
     marks: Mapping[str, Sequence[str]] | None = None,
     broken: Sequence[str] = (),
     reuse: Path | None = None,
@@ -159,13 +162,12 @@ def measure(
 ) -> RunFolder:
     """Measure candidates and registry modules in one run; `environment` is this machine's.
 
-    `overrides` replace the suite's inputs and settings; the modules and their hyper-parameters are the request's. The
-    rows of the candidates that are `broken` (do not meet the contract) say so; the rows of each also say its `marks`,
-    by candidate. With `reuse`, the registry's cases that
-    this earlier run holds are copied from it instead. Raises UsageError if a name is unknown, two candidates share a
-    key, or the earlier run is not finished, or was made elsewhere or with other settings.
+    The rows of the candidates that are `broken` (do not meet the contract) say so; the rows of each also say its
+    `marks`, by candidate. With `reuse`, the registry's cases that this earlier run holds are copied from it instead.
+    Raises UsageError if a name is unknown, two candidates share a key, or the earlier run is not finished, or was made
+    elsewhere or with other settings.
     """
-    loaded, keys = _suite(request, suite, overrides or Overrides())
+    loaded, keys = _suite(request)
     earlier = reusable(reuse, loaded, keys, environment) if reuse else {}
 
     def copy(folder: RunFolder, cases: Sequence[Case]) -> None:
@@ -184,9 +186,9 @@ def measure(
     return run_suite(loaded, out=out, reporter=reporter, before=copy)
 
 
-def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int, float]:
+def expected_s(request: Request) -> tuple[int, float]:
     """Number of cases in a comparison, and its approximate duration in seconds if each pass fits into the budget."""
-    loaded, _ = _suite(request, suite, overrides)
+    loaded, _ = _suite(request)
     cases, measure = loaded.cases(), loaded.file.measure
     timed = sum(devices.has_clock(case.device) for case in cases)
     costs_s = COSTS_S + whole_s(loaded.file.metrics, measure)
@@ -241,7 +243,7 @@ def _column(each: Quantity, rows: Sequence[RecordRow]) -> str:
     return measured if measured and on_gpu and any(row[measured] is not None for row in rows) else each.column
 
 
-def _suite(request: Request, name: str, overrides: Overrides) -> tuple[Suite, list[str]]:
+def _suite(request: Request) -> tuple[Suite, list[str]]:
     """The suite with the candidates first, and the candidates' keys. Finding the keys runs the candidates' files."""
     found: dict[str, str] = {}
     for candidate in request.candidates:
@@ -259,7 +261,8 @@ def _suite(request: Request, name: str, overrides: Overrides) -> tuple[Suite, li
             raise unknown("module in --set", setting, {*found, *others})
     hparams = {other: request.settings[other] for other in others if other in request.settings}
     hparams |= {c: {**request.hparams(c), **request.settings.get(key, {})} for key, c in found.items()}
-    loaded = load(name, replace(overrides, modules=[*found.values(), *others], hparams=hparams))
+    overrides = replace(request.overrides, modules=[*found.values(), *others], hparams=hparams)
+    loaded = load(request.suite, overrides)
     figures = [
         *loaded.file.figures,
         *_figures(loaded.file, {key: hparams[candidate] for key, candidate in found.items()}),

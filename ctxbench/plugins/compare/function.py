@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench import api, registry
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.progress import Quiet, QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import machine
 from ctxbench.model.conditions import Counts, Names, Shapes
 from ctxbench.model.hparams import of_configs
@@ -47,7 +47,7 @@ def compare(
     reuse: str | Path | None = None,
     anyway: bool = False,
     out: str | Path | None = None,
-    progress: QuietGate | None = None,
+    progress: Quiet | None = None,
     reporter: Quiet | None = None,
     on_part: "Callable[[Text | str], object]" = lambda part: None,
 ) -> Result[api.Run]:
@@ -91,7 +91,6 @@ def compare(
     from ctxbench.report.run_data import RunData
 
     names, earlier = api.module_names(candidates) or [], Path(reuse) if reuse else None
-    request = comparison.Request(names, api.module_names(modules), hparams or {})
     conditions = {
         "network": network, "shape": shape, "dtype": dtype, "device": device, "memory_format": memory_format,
         "execution": execution, "threads": threads,
@@ -99,20 +98,16 @@ def compare(
     overrides = api.overrides_of(
         metrics=metrics, processes=processes, measure=measure, also_on=also_on, conditions=conditions
     )
-    comparison.check_names(request, suite, overrides, rank_by, earlier)
+    request = comparison.Request(names, api.module_names(modules), hparams or {}, suite, overrides)
+    comparison.check_names(request, rank_by, earlier)
     if hparams:
         configs = {config for each in names for config in registry.get(each).configs}
         request = replace(request, settings=of_configs(hparams, configs))
     with ForkServer() as server:
         environment = machine(server)
-        overrides = comparison.at_own_width(request, suite, overrides)
-        channels, size = comparison.input_of(suite, overrides)
-        counts = comparison.counts_alone(suite, overrides)
-        with progress or QuietGate() as shown:
-            checked = {
-                each: list(comparison.check_contract(request, each, server, channels, size, counts, shown.stage))
-                for each in dict.fromkeys(names)
-            }
+        request = comparison.at_own_width(request)
+        with progress or Quiet() as shown:
+            checked = comparison.check_contract(request, server, shown.stage)
     for found in checked.values():
         for name, results in found:
             _tell(name, results, on_part)
@@ -122,10 +117,10 @@ def compare(
         if not request.candidates:
             raise BrokenModules(line(one) for each in checked.values() for _, own in each for one in own if one.broken)
         on_part(f"left out: {', '.join(broken)}; {comparison.AS_IT_IS}")
-    cases, seconds = comparison.expected_s(request, suite, overrides)
+    cases, seconds = comparison.expected_s(request)
     on_part(f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples")
     finished = comparison.measure(
-        request, environment, suite=suite, overrides=overrides, broken=broken if anyway else (), reuse=earlier,
+        request, environment, broken=broken if anyway else (), reuse=earlier,
         marks={each: comparison.marks_of(found) for each, found in checked.items()},
         out=Path(out) if out else None, reporter=reporter,
     )  # fmt: skip

@@ -10,10 +10,11 @@ from ctxbench.base.texts import listed
 from ctxbench.model.metric import Quantity, Unit
 from ctxbench.model.metrics import metrics, quantities, quantity
 from ctxbench.plugins.compare.ranking import Ranking, Standing, axes_of_front, front, ranked, settled_axes
+from ctxbench.report.beside import beside
 from ctxbench.report.published import is_prefix, scaled_unit
 from ctxbench.report.tables.caption import convention_lines
 from ctxbench.report.tables.cells import Filled, doubts, heading, put_together, text_of
-from ctxbench.table.table import Cell, Column, Footnotes, Table, beside
+from ctxbench.table.table import Cell, Column, Footnotes, Table
 
 
 def ranking_table(ranking: Ranking, rank_by: str) -> Table:

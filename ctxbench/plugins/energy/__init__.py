@@ -2,10 +2,4 @@
 
 from ctxbench.plugin import Plugin
 
-PLUGIN = Plugin(
-    about="measures the energy of a pass",
-    metrics=("metric:METRIC",),
-    notes={
-        "no_energy": "{reason}",
-    },
-)
+PLUGIN = Plugin(about="measures the energy of a pass", metrics=("metric:METRIC",), notes={"no_energy": "{reason}"})

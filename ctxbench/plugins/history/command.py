@@ -8,7 +8,7 @@ import typer
 
 from ctxbench.base.terminal import say
 from ctxbench.cli.options import Given, check_drawing, split
-from ctxbench.cli.printing import gate_progress, render
+from ctxbench.cli.printing import render, reporter
 from ctxbench.cli.signature import command_of
 from ctxbench.plugins.history import function
 
@@ -38,7 +38,7 @@ def history(
     from ctxbench.plugins.history import table as history_table
 
     check_drawing(plot)
-    found = function.history(**asked, progress=gate_progress())
+    found = function.history(**asked, progress=reporter())
     for table in found.tables:
         render(table)
         say("")

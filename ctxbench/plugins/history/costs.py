@@ -13,7 +13,7 @@ from ctxbench.base.number import Number, ratio_of_runs, rough_ratio
 from ctxbench.engine.cache import Cache, installed_key, sheets_key
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.one_process import Plan, measure_case
-from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.grid import Suite
 from ctxbench.model.messages import Failure
 from ctxbench.model.metrics import read_number, static_metrics, stored_quantities
@@ -77,7 +77,7 @@ class History:
 
 
 def history(
-    suite: Suite, span: str = "HEAD", last: int = 20, runs: Sequence[Path] = (), progress: QuietGate | None = None
+    suite: Suite, span: str = "HEAD", last: int = 20, runs: Sequence[Path] = (), progress: Quiet | None = None
 ) -> History:
     """The costs of a suite's modules over the last commits of a range in the repository around the working folder.
 
@@ -93,7 +93,7 @@ def history(
     points: dict[tuple[str, str], list[Point]] = {}
     notes: dict[str, list[str]] = {}
     remarks: list[str] = []
-    with progress or QuietGate() as shown:
+    with progress or Quiet() as shown:
         for index, commit in enumerate(found):
             shown.stage(f"commit {index + 1} of {len(found)}: {commit.short} {commit.subject}")
             counted, missing = _costs(here, commit, suite)
@@ -184,11 +184,7 @@ def _in_short(reason: str) -> str:
 
 
 def _add_run(
-    run: RunData,
-    path: Path,
-    found: Sequence[Commit],
-    modules: set[str],
-    points: dict[tuple[str, str], list[Point]],
+    run: RunData, path: Path, found: Sequence[Commit], modules: set[str], points: dict[tuple[str, str], list[Point]]
 ) -> list[str]:
     """Put the measured times of a run at the commits of its modules' files; why it has none there."""
     sources = run.meta.get("sources") or {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench import api
 from ctxbench.engine.isolated import IsolatedLoader
-from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.conditions import Counts, Names, Shapes
 from ctxbench.table.result import Result
 
@@ -30,7 +30,7 @@ def history(
     runs: Sequence[str | Path] = (),
     suite: str = "ci",
     hparams: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: QuietGate | None = None,
+    progress: Quiet | None = None,
 ) -> "Result[History]":
     """Count what modules cost at the last commits of a repository, and find the commits that changed a cost.
 

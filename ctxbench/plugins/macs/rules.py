@@ -204,9 +204,9 @@ _ARITHMETIC = (
 
 # Operators that move, fill or inspect memory and are no views.
 _MEMORY = (
-    "arange", "cat", "clone", "complex", "constant_pad_nd", "copy", "embedding", "empty", "empty_like", "empty_strided",
-    "eye", "fill", "flip", "full", "full_like", "gather", "im2col", "index", "index_put", "index_select",
-    "item", "_linalg_check_errors", "_local_scalar_dense", "linspace", "masked_fill", "max_unpool2d",
+    "arange", "cat", "clone", "complex", "constant_pad_nd", "copy", "detach", "embedding", "empty", "empty_like",
+    "empty_strided", "eye", "fill", "flip", "full", "full_like", "gather", "im2col", "index", "index_put",
+    "index_select", "item", "_linalg_check_errors", "_local_scalar_dense", "linspace", "masked_fill", "max_unpool2d",
     "max_unpool3d", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
     "pixel_shuffle", "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "repeat",
     "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "scalar_tensor", "scatter",

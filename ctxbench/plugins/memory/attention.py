@@ -44,7 +44,11 @@ def attend(
     path = _path_on_cpu(maps, attn_mask, dropout_p) if device == "cpu" else _path_on_cuda(maps, attn_mask, is_causal)
     if path == SDPBackend.MATH or device == "cuda-2020":
         tracker.note_unfused(_why_unfused(device, maps))
-        return _unfused(*maps, attn_mask, *options, scale=scale, enable_gqa=enable_gqa)
+        tracker.adds_in_place = True  # the mask
+        try:
+            return _unfused(*maps, attn_mask, *options, scale=scale, enable_gqa=enable_gqa)
+        finally:
+            tracker.adds_in_place = False
     if enable_gqa:
         raise UnpredictableError(f"{_NAME} with enable_gqa is not predicted; repeat key and value for each query head")
     mask = _additive(attn_mask, query.dtype)

@@ -167,6 +167,17 @@ def check_errors_cpu(call: Call) -> Sizes:
     return [1, call.args[0].numel()]
 
 
+def roll_cpu(call: Call) -> Sizes:
+    """One dimension is rolled after the other, a map for each but the last; without dimensions a dense copy."""
+    dims = len(call.args[2]) if len(call.args) > 2 else 0
+    return [size_of(call.args[0])] * (dims - 1) if dims else copies(0)(call)
+
+
+def roll_cuda(call: Call) -> Sizes:
+    """The same; a single dimension is read from a dense copy."""
+    return roll_cpu(call) or copies(0)(call)
+
+
 def repeat_cpu(call: Call) -> Sizes:
     """Four index vectors with eight bytes for each dimension; none for a result without elements."""
     return [32 * len(call.args[1])] if call.out[0].numel() else []

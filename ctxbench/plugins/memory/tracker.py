@@ -46,7 +46,7 @@ class Tracker(TorchDispatchMode):
         self.scans: dict[str, int] = {}  # line of a scan -> bytes that a fused kernel would move
         self.live_bytes = 0
         self._blocks: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
-        self.in_linear = False  # inside functional.linear
+        self.adds_in_place = False  # inside functional.linear, or attention without a fused kernel
         self._node: tuple[str, int] | None = None  # the autograd node that is running
         self._node_reads: list[Allocation | None] = []  # what its operators have read
         self._node_step = 0  # its first step
@@ -193,8 +193,9 @@ class Tracker(TorchDispatchMode):
         """Remember an addition that PyTorch does in place unless a dispatch mode is on.
 
         Where two branches meet, the engine adds the second gradient into the first if it has the last reference to it
-        (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace), and linear adds the bias into the product
-        (aten/src/ATen/native/Linear.cpp). Whether it was the last reference shows right after: the first block is then
+        (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace), linear adds the bias into the product
+        (aten/src/ATen/native/Linear.cpp), and attention without a fused kernel the mask into the logits
+        (transformers/attention.cpp). Whether it was the last reference shows right after: the first block is then
         freed before the next operator.
         """
         if len(call.tensors) != 2 or call.tensors[0].device.type != "meta":
@@ -210,7 +211,7 @@ class Tracker(TorchDispatchMode):
             wanted = self.table.sums_in_place and is_dense and not is_shared
             wanted = wanted and block is not None and block.category == "gradient"
         else:
-            wanted = self.in_linear
+            wanted = self.adds_in_place
         if wanted and block is not None:
             self._sum = (block, total)
 

@@ -50,9 +50,9 @@ class CallWatch(TorchFunctionMode):
         if name == "group_norm" and self.tracker.table.counts_host and not _keeps_contiguous(args[0]):
             self.tracker.marks[name] = "the CPU keeps a channels-last layout, where meta makes a contiguous copy"
         self._mark_what_is_hidden(name, args)
-        self.tracker.in_linear = name == "linear"
+        self.tracker.adds_in_place = name == "linear"
         result = func(*args, **kwargs)
-        self.tracker.in_linear = False
+        self.tracker.adds_in_place = False
         if func in SCANS:
             self.tracker.note_scan(args, result)
         if self.tracker.table.counts_host:

@@ -10,7 +10,5 @@ PLUGIN = Plugin(
     tables={"table:network_tables": 10},
     printed={"table:network_tables": 10},
     suites="suites",
-    notes={
-        "no_slot_input": "of the module alone: it takes several maps of the network, past its slot",
-    },
+    notes={"no_slot_input": "of the module alone: it takes several maps of the network, past its slot"},
 )

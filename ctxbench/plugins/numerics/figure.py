@@ -43,7 +43,7 @@ def energies(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Small axes, one a module: the share of energy in the first k singular values, of the input and of the output."""
     shown = _modules(panels)
     title = "Energy in the largest singular values, before and after"
-    figure, placed = multiples(title, shown, sheet, 1.5, 1.3, share=True)
+    figure, placed = multiples(title, shown, sheet, 1.1, 1.1, share=True, most=6)
     drawing = Drawing(
         figure,
         "Share of the energy (sum of squares) in the first k singular values: of the input (dashed) and of the "

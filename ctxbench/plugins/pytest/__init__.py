@@ -2,6 +2,4 @@
 
 from ctxbench.plugin import Plugin
 
-PLUGIN = Plugin(
-    about="brings the pytest fixture `ctxbench_case`",
-)
+PLUGIN = Plugin(about="brings the pytest fixture `ctxbench_case`")

@@ -11,7 +11,8 @@ from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.recall.metric import KINDS, accuracy_of, first_of
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, FigureSize, names_of, parts, wrapped
+from ctxbench.report.figures.labels import freeze_layout, place_labels
+from ctxbench.report.figures.layout import PAGE, FigureSize, names_of, parts, wrapped
 from ctxbench.report.figures.points import front_of
 from ctxbench.report.figures.style import FAINT, INK, PALE, SMALL, TEXT, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
@@ -21,8 +22,8 @@ from ctxbench.report.panels import Panel, label_of, origin_of
 CHANCE = 10
 # What ability is drawn against, where a run has it.
 COSTS = ("latency_infer", "macs", "memory_train")
-# Inches: the least wide axes, and how high they are with what is around them; characters of a line of a legend.
-_LEAST, _HEIGHT, _ENTRY = 1.6, 2.2, 18
+# Inches: the least wide axes, and how high they are with what is around them; characters of a line of a name.
+_LEAST, _HEIGHT, _NAME = 1.6, 2.2, 18
 # Of the points of a module with several settings, in turn.
 _FILLS = ("full", "none", "left", "top")
 
@@ -47,7 +48,7 @@ def recall_by_task(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing
     """A column for each task: what each seed reached, their mean or median, and a line at chance."""
     shown = [(panel, rows.assign(family="")) for panel in panels if len(rows := _rows(panel)) > 1]
     names = [names_of(panel.records_of(rows)) for panel, rows in shown]
-    heights = [own.height + 0.7 for own in names]
+    heights = [0.9 * own.height + 0.7 for own in names]
     figure, found = parts("Recall: which context a module brings", sheet, shown, heights, ("trained",))
     drawing = Drawing(
         figure,
@@ -105,26 +106,29 @@ def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     columns = len(kinds) if sheet.columns(_LEAST, len(kinds)) == len(kinds) else len(costs)
     cells = [(kind, key) for key in costs for kind in kinds]
     cells = cells if columns == len(kinds) else sorted(cells, key=lambda cell: kinds.index(cell[0]))
-    beside = sheet.columns(CHARACTER * _ENTRY + KEY, len(cells))
-    lines = [sum(_entry(row).count("\n") + 1 for row in panel.records_of(rows)) for panel, rows in shown]
-    heights = [_HEIGHT * len(cells) / columns + LINE * -(-count // beside) for count in lines]
+    heights = [_HEIGHT * len(cells) / columns] * len(shown)
     figure, found = parts("Ability against cost", sheet, shown, heights, ("trained", "measured"))
-    drawing = Drawing(figure, "What was reached on small tasks, against costs; dashed: nothing is cheaper and better.")
+    drawing = Drawing(
+        figure,
+        "What was reached on small tasks, against costs; named, on the dashed line: nothing is cheaper and better.",
+    )
+    named: list[tuple[Axes, Panel, pd.DataFrame, pd.DataFrame]] = []
     for (panel, rows), part in zip(shown, found, strict=True):
         grid = part.subplots(len(cells) // columns, columns, sharey=True)
         for (kind, key), axes in zip(cells, grid.flat, strict=True):
-            _against(drawing, axes, panel, rows, kind, key)
-        part.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=beside, borderpad=0)
+            named.append((axes, panel, *_against(drawing, axes, panel, rows, kind, key)))
+    freeze_layout(figure)
+    for axes, panel, front, others in named:
+        texts = [wrapped(label_of(row), _NAME) for row in panel.records_of(front)]
+        if len(front):
+            place_labels(axes, front["x"], front["y"], texts, [3.0] * len(front), others[["x", "y"]])
     return drawing
 
 
-def _entry(row: RecordRow) -> str:
-    """Legend entry of a row."""
-    return str(wrapped(label_of(row), _ENTRY))
-
-
-def _against(drawing: Drawing, axes: Axes, panel: Panel, rows: pd.DataFrame, kind: str, key: str) -> None:
-    """Draw the points, an entry of the legend each, and the front."""
+def _against(
+    drawing: Drawing, axes: Axes, panel: Panel, rows: pd.DataFrame, kind: str, key: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Draw the points and the front, and return the front's points and the others."""
     each, appearance = quantity(key), looks(rows["module"])
     placed = rows.assign(x=rows[each.column].astype("float64") / each.unit.factor, y=rows[f"recall_{kind}"])
     before: Counter[str] = Counter()
@@ -134,7 +138,7 @@ def _against(drawing: Drawing, axes: Axes, panel: Panel, rows: pd.DataFrame, kin
         look, fill = appearance[row["module"]], _FILLS[before[row["module"]] % len(_FILLS)]
         before[row["module"]] += 1
         place = ([], []) if y is None else ([x], [y])
-        (point,) = axes.plot(*place, look.marker, color=look.colour, fillstyle=fill, zorder=2, label=_entry(row))
+        (point,) = axes.plot(*place, look.marker, color=look.colour, fillstyle=fill, zorder=2)
         if y is not None:
             found = accuracy_of(*first_of(kind, row["recall_curve"]))
             if found.has_interval:
@@ -152,6 +156,7 @@ def _against(drawing: Drawing, axes: Axes, panel: Panel, rows: pd.DataFrame, kin
     axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, panel.records_of(rows)).partition(',')[0]})")
     axes.tick_params(labelbottom=True)
     axes.grid(which="major")
+    return front, placed[placed["y"].notna()].drop(front.index)
 
 
 FIGURES = (

@@ -35,7 +35,7 @@ SOLVED = 80.0
 NOISE = 3.0
 CHANCE = 10.0
 # Mean IoU in percent that Bayes's decision reaches in `segment` from so much of a scene;
-# tests/plugins/recall/test_recall.py has how.
+# tests/plugins/recall/test_scenes.py has how.
 SEGMENT_BOUNDS = {
     "the cell alone": 32.0,
     "the cell, and how often each digit is in the scene": 54.0,

@@ -2,7 +2,4 @@
 
 from ctxbench.plugin import Plugin
 
-PLUGIN = Plugin(
-    about="puts published gains in accuracy beside costs",
-    beside=("beside:gains_of",),
-)
+PLUGIN = Plugin(about="puts published gains in accuracy beside costs", beside=("beside:gains_of",))

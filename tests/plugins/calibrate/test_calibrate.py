@@ -2,7 +2,6 @@
 
 import json
 import math
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from ctxbench.worker.protocol import Payload, Reply
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-PART = Path("none.toml.part")
 CPU = {"cpu": "A processor", "torch_threads": 2, "gpus": [], "packages": {"torch": "2.13"}}
 GPU = {**CPU, "gpus": [{"name": "Tesla T4"}], "torch_build": {"cuda": "12.8"}, "driver": "570"}
 PROPERTIES = {
@@ -81,22 +79,8 @@ class Server:
         return Exit(0, 0, False, "RuntimeError: no such device")
 
 
-def content(
-    name: str,
-    environment: Mapping[str, Any],
-    server: Server,
-    threads: int | None = None,
-    part: Path | None = None,
-    told: list[str] | None = None,
-) -> dict[str, Any]:
-    told = [] if told is None else told
-    part = part or Path(tempfile.mkdtemp(dir=".")) / "none.toml.part"
-    return calibrate(name, threads, environment, server, part, lambda kernel, ms: told.append(kernel))  # type: ignore[arg-type]  # a fake
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def content(name: str, environment: Mapping[str, Any], server: Server, threads: int | None = None) -> dict[str, Any]:
+    return calibrate(name, threads, environment, server, lambda kernel, ms: None)  # type: ignore[arg-type]  # a fake
 
 
 def test_a_known_gpu_keeps_its_data_sheet_and_has_its_own_times(tmp_path: Path) -> None:
@@ -168,63 +152,25 @@ def test_of_a_data_sheet_the_host_alone_is_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("controls", "sentence"),
+    ("server", "sentence"),
     [
-        ((5.0, 6.0), "was not idle: a control workload before and after the kernels took 5.00 to 6.00 ms"),
-        ((5.0,), "could not be measured on cuda: it last printed: RuntimeError: no such device"),
+        (
+            {"controls": (5.0, 6.0)},
+            "was not idle: a control workload before and after the kernels took 5.00 to 6.00 ms",
+        ),
+        ({"controls": (5.0,)}, "could not be measured on cuda: it last printed: RuntimeError: no such device"),
+        ({"kernels": 3, "load": (0.11, 1.0)}, "while .* was measured, other work used 11% of the cores"),
+        ({"kernels": 3, "load": (0.0, 0.89)}, "the measuring thread had a core for 89% of the time"),
     ],
 )
-def test_a_busy_or_dead_device_writes_nothing(controls: tuple[float, ...], sentence: str) -> None:
+def test_a_busy_or_dead_device_is_told(server: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        content("cuda", GPU, Server(sheet("t4"), controls=controls), part=PART)
-    assert PART.exists() == (len(controls) == 1)  # of a clock that moved, no time is right
+        content("cuda", GPU, Server(sheet("t4"), **server))
 
 
 def test_a_gpu_that_others_compute_on_is_refused() -> None:
     with pytest.raises(UsageError, match="cuda is shared with processes 4242, 4243: end them, then try again"):
         content("cuda", GPU, Server(sheet("t4"), properties=GpuProperties(PROPERTIES, [4242, 4243])))
-
-
-@pytest.mark.parametrize(
-    ("server", "sentence", "kept"),
-    [
-        (
-            {"controls": (5.0,), "kernels": 7},
-            "could not be measured on cuda: .*; none.toml.part keeps the 7 kernels",
-            7,
-        ),
-        (
-            {"kernels": 3, "load": (0.11, 1.0)},
-            r"while .* was measured, other work used 11% of the cores .*the 2 kern",
-            2,
-        ),
-        (
-            {"kernels": 3, "load": (0.0, 0.89)},
-            "had a core for 89% of the time .*, and the same command goes on from",
-            2,
-        ),
-    ],
-)
-def test_a_run_that_ends_early_is_gone_on_with(server: dict[str, Any], sentence: str, kept: int) -> None:
-    names = KERNELS["cuda"]
-    with pytest.raises(UsageError, match=sentence):
-        content("cuda", GPU, Server(sheet("t4"), **server), part=PART)
-    told: list[str] = []
-    found = content("cuda", GPU, later := Server(sheet("t4")), part=PART, told=told)
-    assert tuple(later.asked) == tuple(told) == names[kept:]
-    assert tuple(found["kernels_ms"]) == tuple(name for name in names if name != "small 200")
-    assert found == content("cuda", GPU, Server(sheet("t4")))
-
-
-def test_kernels_of_another_clock_device_or_software_are_not_gone_on_with() -> None:
-    early, other = Server(sheet("t4"), controls=(5.0,), kernels=7), {**GPU, "packages": {"torch": "2.1"}}
-    with pytest.raises(UsageError, match="keeps the 7 kernels"):
-        content("cuda", GPU, early, part=PART)
-    with pytest.raises(UsageError, match=r"part does not keep kernels of Tesla T4, 2 threads, torch 2.1: remove it"):
-        content("cuda", other, Server(sheet("t4")), part=PART)
-    with pytest.raises(UsageError, match=r"took 5.00 to 6.10 ms, more than 1.08 times apart"):
-        content("cuda", GPU, Server(sheet("t4"), controls=(6.0, 6.1)), part=PART)
-    assert not PART.exists()
 
 
 def test_a_file_that_cannot_be_of_the_device_is_refused() -> None:

@@ -87,12 +87,7 @@ class SyntheticMachine:
     BATCH = 8
 
     def __init__(
-        self,
-        seed: int,
-        noise: Noise,
-        changes: Mapping[str, float],
-        groups: int = 3,
-        samples: int = 5,
+        self, seed: int, noise: Noise, changes: Mapping[str, float], groups: int = 3, samples: int = 5
     ) -> None:
         self.random = np.random.default_rng(seed)
         self.noise = noise

@@ -156,10 +156,7 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "there is no .*; --baseline takes a run folder": ("nothing", lambda path: None),
     "there is no .*records.csv": ("folder", lambda path: path.mkdir()),
     "is no run folder and no records.csv": ("notes.txt", lambda path: path.write_text("x")),
-    "what it says of its machine is damaged": (
-        "e",
-        lambda path: run_folder(path, RECORD, environment={"cpu": "x"}),
-    ),
+    "what it says of its machine is damaged": ("e", lambda path: run_folder(path, RECORD, environment={"cpu": "x"})),
     "lacks the column 'batch'": ("short.csv", lambda path: path.write_text("case,module,reference,hparams,params\n")),
     "has no record": ("empty.csv", lambda path: path.write_text(csv_line(columns()))),
     "line 2: status is 'well', not one of ok, oom": ("f", lambda p: run_folder(p, replace(RECORD, status="well"))),
@@ -168,10 +165,7 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
         "h",
         lambda path: run_folder(path, RECORD, medians={1: (6.0, 0.0)}),
     ),
-    "run.json is damaged: environment.gpus": (
-        "run",
-        lambda path: run_folder(path, RECORD, environment={"gpus": 3}),
-    ),
+    "run.json is damaged: environment.gpus": ("run", lambda path: run_folder(path, RECORD, environment={"gpus": 3})),
     "has schema 99, and this ctxbench reads schema 10": ("new", newer),
 }
 

@@ -26,7 +26,7 @@ from ctxbench.cli import main
 from ctxbench.engine import rounds
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Plan, blank_record
-from ctxbench.engine.progress import Quiet, QuietGate
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import Overrides, load
@@ -200,9 +200,6 @@ def outcomes(result: GateResult) -> dict[str, str]:
     return {name: row.verdict or row.status for name, row in rows_of(result).items()}
 
 
-# The same machine
-
-
 @pytest.mark.at_rest
 def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
     root: Path, measured: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -280,7 +277,7 @@ def test_a_baseline_that_other_work_disturbed_decides_nothing(
 
 
 def test_rounds_are_shown_as_those_of_a_gate() -> None:
-    class Shown(QuietGate):
+    class Shown(Quiet):
         def __init__(self) -> None:
             self.said: list[Any] = []
 
@@ -434,9 +431,6 @@ def test_a_budget_below_what_the_run_took_measures_nothing_and_says_so(root: Pat
     assert result.exit_code == ExitCode.NOTHING_COMPARED
 
 
-# Another machine, or other measurements
-
-
 def another_cpu(meta: dict[str, Any]) -> None:
     meta["environment"]["cpu"] = "another processor"
 
@@ -554,9 +548,6 @@ def test_a_suite_without_latency_compares_a_timed_run_exactly(
 ) -> None:
     result = ask(measured["run"], suite=str(write_suite(tmp_path, ["*"], ["params"])))
     assert (result.rows, result.compared, result.exit_code) == ((), 10, ExitCode.OK)
-
-
-# Ctrl-C
 
 
 @pytest.mark.long

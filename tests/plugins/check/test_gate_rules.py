@@ -293,9 +293,6 @@ def test_the_pairs_that_decide_an_open_row_by_hand() -> None:
     assert rule.replicates_needed(RowKey("a"), Estimate()) is None
 
 
-# One pair's log ratio, and the mean of several
-
-
 def test_pair_log_ratio_of_blocks_worked_by_hand() -> None:
     # Block medians 1, 2 | 1, 8 against 2, 2 | 2, 2: differences log 2, 0, log 2, -log 4.
     blocks_a = [[1.0, 1.0, 9.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0], [8.0, 8.0, 0.1]]
@@ -333,9 +330,6 @@ def test_the_estimate_of_pairs_is_the_t_interval() -> None:
     # t(1) at 0.75 is 1, the standard error 0.05.
     assert (change.value, *change.ends) == pytest.approx((0.15, 0.1, 0.2))
     assert evidence.estimate(RowKey("a")).p_above(0.15) == pytest.approx(0.5)
-
-
-# Synthetic machines
 
 
 def test_generator_has_the_noise_it_states() -> None:
@@ -408,9 +402,6 @@ def test_many_rows_at_the_tolerance_rarely_fail_the_gate() -> None:
         rows = judge(machine.rows, PairEvidence(machine.measure_pair), GateRule(), always)
         failed += exit_code(rows) == ExitCode.REGRESSED
     assert failed / 60 <= 0.05 + 0.03
-
-
-# Gates within a budget: see `timed_gate`
 
 
 @pytest.mark.slow

@@ -174,9 +174,6 @@ def test_a_module_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch)
         self_test(request())
 
 
-# What the machine can see
-
-
 @pytest.mark.parametrize("look", GateRule().looks)
 def test_smallest_visible_is_found_in_95_of_100_gates(look: int) -> None:
     """20,000 gates by Student's interval, seed 0: normal log ratios of the given deviation.
@@ -253,9 +250,6 @@ def test_without_a_pair_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> Non
     test = self_test(request())
     assert [(spread.deviation, spread.visible) for spread in test.spreads] == [(None, None)] * 4
     assert test.result.exit_code == ExitCode.NOTHING_COMPARED
-
-
-# A request, as it is written
 
 
 @pytest.mark.parametrize(

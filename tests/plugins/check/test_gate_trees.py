@@ -140,11 +140,7 @@ def test_baseline_has_the_commits_files_and_the_users_repository_stays_as_it_was
     with baseline_tree(tree, "main~1") as baseline:
         assert baseline.name == f"main~1 ({first[:10]})"
         assert baseline.root.is_relative_to(temporary)
-        assert contents(baseline.root) == {
-            "block.py": b"width = 1\n",
-            "pack/größe 1.txt": b"old\n",
-            "gone.py": b"",
-        }
+        assert contents(baseline.root) == {"block.py": b"width = 1\n", "pack/größe 1.txt": b"old\n", "gone.py": b""}
         assert state(repository) == before
         (baseline.root / "__pycache__").mkdir()
     assert list(temporary.iterdir()) == []
@@ -267,9 +263,6 @@ def test_an_empty_commit_is_an_empty_tree(repository: Path) -> None:
         assert contents(baseline.root) == {}
 
 
-# Submodules
-
-
 @pytest.fixture(scope="module")
 def made_nested(made_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the submodule `libs/sub`, that has the submodule `deep`; each has two commits."""
@@ -345,9 +338,6 @@ def test_a_submodules_commit_that_was_never_fetched(nested: Path, temporary: Pat
     assert sentence.startswith("the submodule 'libs/sub' lacks the commit 1234567890 ")
     assert f"`git -C libs/sub fetch origin {missing}`" in sentence
     assert list(temporary.iterdir()) == []
-
-
-# Sentences
 
 
 @pytest.mark.parametrize("ref", ["", " ", "--all", "-n1", "^main"])
@@ -469,9 +459,6 @@ def test_no_place_for_temporary_folders(repository: Path, tmp_path: Path, monkey
 
     monkeypatch.setattr(tempfile, "gettempdir", none_usable)
     assert "No usable temporary directory found in ['/tmp']); set TMPDIR" in refusal(repository)
-
-
-# Endings
 
 
 def enter(repository: Path) -> subprocess.Popen[str]:

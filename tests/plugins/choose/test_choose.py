@@ -116,12 +116,21 @@ def test_no_module_stands_under_a_heading_of_its_own() -> None:
     ]
 
 
+@pytest.mark.processes
+def test_local_blocks_say_so_and_may_be_left_out(command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    options = ("--memory", "1GiB", "--shape", "1,64,32,32", "--device", "t4", "--modules", "linear,dwconv")
+    assert "dwconv [local: 7 x 7]  " in command("choose", *options).stdout
+    done = command("choose", *options, "--local", "no")
+    assert (done.returncode, "linear" in done.stdout, "dwconv" in done.stdout) == (0, True, False)
+
+
 def test_columns_of_plugins_stand_before_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def columns(keys: list[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:
         cells = [Cell("+1") if key == "sa" else Cell() for key in keys]
         return [(Column("gain", "gain", "mIoU", "published"), cells)], "Gains are published."
 
-    monkeypatch.setattr("ctxbench.table.table.loaded", lambda kind: {"beside": [columns]}[kind])
+    monkeypatch.setattr("ctxbench.report.beside.loaded", lambda kind: {"beside": [columns]}[kind])
     changed = candidate("sa", 300, 1.0)
     changed = replace(changed, case=replace(changed.case, hparams={"heads": 2}))
     table, *rest = (
@@ -197,6 +206,7 @@ def test_each_dtype_has_a_table_of_its_own(command: Callable[..., Done], monkeyp
         (("--memory", "2GB", "--shape", "1,64,8", "--device", "t4"), "has 3 numbers"),
         (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--mode", "test"), "unknown mode 'test'"),
         (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--modules", "sab"), "unknown module 'sab'"),
+        (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--local", "not"), "unknown local 'not'"),
     ],
 )
 def test_wrong_input_ends_with_2(command: Callable[..., Done], options: tuple[str, ...], sentence: str) -> None:

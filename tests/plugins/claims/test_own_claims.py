@@ -76,10 +76,7 @@ def decided_by(body: str) -> str:
     [
         ("CLAIMS = [\n", "my_suite.py is no Python file: '[' was never closed"),
         ("CLAIMS = 3\n", "my_suite.py: CLAIMS is no list of ctxbench.results.claims.Claim"),
-        (
-            "CLAIMS = ['a']\n",
-            "entry 1 of CLAIMS is no ctxbench.results.claims.Claim with a text and a criterion",
-        ),
+        ("CLAIMS = ['a']\n", "entry 1 of CLAIMS is no ctxbench.results.claims.Claim with a text and a criterion"),
         (
             HEAD + "CLAIMS = [Claim(1, 'c', print)]\n",
             "entry 1 of CLAIMS is no ctxbench.results.claims.Claim with a text",

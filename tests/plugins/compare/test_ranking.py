@@ -82,9 +82,7 @@ def test_a_ranking_shows_ratios_with_their_intervals() -> None:
 def test_the_front_leaves_out_what_other_work_disturbed_as_the_sentence_does() -> None:
     rows = [
         Standing(
-            label,
-            label == "a",
-            {"params": Number(params), "latency_infer": Number(time, time, time, others_share=0.9)},
+            label, label == "a", {"params": Number(params), "latency_infer": Number(time, time, time, others_share=0.9)}
         )
         for label, params, time in (("a", 10, 1.0), ("b", 20, 1.1))
     ]
@@ -98,7 +96,7 @@ def test_columns_of_plugins_are_of_modules_with_their_own_settings(monkeypatch: 
     def columns(keys: list[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:
         return [(Column("gain", "gain", "mIoU", "published"), [Cell(key) for key in keys])], "Gains are published."
 
-    monkeypatch.setattr("ctxbench.table.table.loaded", lambda kind: {"beside": [columns]}[kind])
+    monkeypatch.setattr("ctxbench.report.beside.loaded", lambda kind: {"beside": [columns]}[kind])
     labels = ("mine", "sa", "sa (heads=2)")
     rows = [Standing(label, label == "mine", {"params": Number(1)}, module=label.split()[0]) for label in labels]
     table = ranking_table(Ranking("here", "", rows), "params")

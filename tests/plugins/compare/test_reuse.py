@@ -1,11 +1,10 @@
 """Runs whose rows compare --reuse does not take."""
 
-import json
 from pathlib import Path
 
 import pytest
 from attacks import small
-from report_data import table3_run
+from report_data import table3_run, without_key
 
 from ctxbench.base.errors import AlteredRun, UsageError
 from ctxbench.plugins.compare.comparison import reusable
@@ -24,13 +23,6 @@ def test_a_case_whose_first_process_is_gone_is_not_reused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("key", ["environment", "environment.gpus", "environment.packages.torch", "definition.measure"])
 def test_reuse_names_a_key_that_is_missing(key: str, tmp_path: Path) -> None:
     run = table3_run(tmp_path / "run")
-    meta = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    meta = {"static": False, "force": False, **meta, "environment": {"driver": None, **meta["environment"]}}
-    *parents, last = key.split(".")
-    part = meta
-    for name in parents:
-        part = part[name]
-    del part[last]
-    (run / "run.json").write_text(json.dumps(meta), encoding="utf-8")
+    without_key(run, key)
     with pytest.raises(UsageError, match=rf"run\.json is damaged: {key}.* is missing"):
         reusable(run, small.suite(tmp_path), (), {})

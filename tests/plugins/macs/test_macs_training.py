@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+from field_cases import WITHOUT_WEIGHTS
 from test_macs import Apply
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -298,8 +299,12 @@ def test_what_runs_without_gradients_has_no_backward() -> None:
 SHAPES = [(1, 512, 128, 128), (2, 64, 12, 10), (3, 32, 9, 11)]
 
 
-# Of a scan's backward pass a convention is counted (tests/test_scan.py).
-@pytest.mark.parametrize("name", [each for each in registry.names() if each not in ("bi_wkv", "ss2d", "vim")])
+# Of a scan's backward pass a convention is counted (tests/test_scan.py), of attention with a learned bias that of fused
+# kernels, which the CPU has none of.
+BY_CONVENTION = ("bi_wkv", "ss2d", "vim", "ssd", "swin", "grid")
+
+
+@pytest.mark.parametrize("name", [each for each in registry.names() if each not in (*BY_CONVENTION, *WITHOUT_WEIGHTS)])
 def test_the_registry_counts_what_a_real_step_runs(name: str) -> None:
     torch.manual_seed(0)
     check_against_a_real_step(registry.get(name).build(64), torch.rand(2, 64, 12, 10))
@@ -317,6 +322,14 @@ def test_self_attention(shape: tuple[int, int, int, int], d: int | None) -> None
     n, inner = height * width, d or channels
     projections = 3 * 2 + 3  # the three from the input cost their weight's gradient alone
     assert counted("sa", shape, d=d) == projections * batch * n * channels * inner + 6 * batch * n**2 * inner
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", ["swin", "grid"])
+def test_fused_attention_in_windows(name: str, shape: tuple[int, int, int, int]) -> None:
+    batch, channels, height, width = shape
+    positions = batch * (-(-height // 7) * 7) * (-(-width // 7) * 7)
+    assert counted(name, shape) == 9 * positions * channels**2 + 7 * positions * 49 * channels
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from field_cases import FEW
+from field_cases import FEW, modes_of
 from torch import Tensor
 
 from ctxbench import registry
@@ -63,8 +63,7 @@ def test_training_da_cannot_take_what_the_paper_prints() -> None:
     assert mib(profile) == 5198
 
 
-@pytest.mark.parametrize("mode", ["train", "infer"])
-@pytest.mark.parametrize("key", registry.names())
+@pytest.mark.parametrize(("key", "mode"), [(key, mode) for key in registry.names() for mode in modes_of(key)])
 def test_the_registry_has_no_mark_and_explains_its_peak_in_full(key: str, mode: Mode) -> None:
     profile = predict(key, mode, "cuda", **(FEW["vim"] if key == "vim" else {}))
     assert profile.marks == {}

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from field_cases import FEW
+from field_cases import FEW, modes_of
 from torch import Tensor, nn
 
 from ctxbench import registry
 from ctxbench.base.call_sites import CallSite
 from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.base.errors import UsageError
-from ctxbench.base.mode import MODES
 from ctxbench.base.number import CONFIDENCE_SDS
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -222,8 +221,7 @@ def test_views_cost_nothing() -> None:
     assert [(each.name, each.works[0].bytes) for each in found] == [("relu", 4 * (8 * 2 * 16 + 3 * 8 * 2 * 16))]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("key", registry.names())
+@pytest.mark.parametrize(("key", "mode"), [(key, mode) for key in registry.names() for mode in modes_of(key)])
 def test_products_have_the_sides_that_the_counting_rules_multiply(key: str, mode: str) -> None:
     entry = registry.get(key)
     with torch.device("meta"):

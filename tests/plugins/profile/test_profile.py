@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from fake_clock import FakeClock
+from field_cases import modes_of
 from torch import Tensor, nn
 
 import ctxbench
@@ -60,8 +61,8 @@ def counted(module: nn.Module, x: Tensor, mode: Mode) -> Costs:
 @pytest.mark.parametrize("key", registry.names())
 def test_the_macs_of_all_lines_are_those_of_the_module(key: str) -> None:
     module, x = on_meta(key)
-    wholes: dict[Mode, int] = {"infer": count_macs(module, x).macs, "train": count_training_macs(module, x).macs}
-    for mode, whole in wholes.items():
+    for mode in modes_of(key):
+        whole = (count_macs if mode == "infer" else count_training_macs)(module, x).macs
         taken = Pass(mode, counted(module, x, mode).all, ROOF, (1.0, 1.0, 1.0))
         assert sum(part.macs for part in taken.parts("line")) == whole > 0
         assert sum(part.macs for part in taken.parts("operator")) == whole
@@ -72,16 +73,16 @@ def test_the_macs_of_all_lines_are_those_of_the_module(key: str) -> None:
 @pytest.mark.parametrize("key", registry.names())
 def test_the_bytes_of_all_lines_are_those_of_the_peak_and_of_what_is_saved(key: str) -> None:
     module, x = on_meta(key)
-    for mode in MODES:
+    for mode in modes_of(key):
         memory = predict_peak(module, x, mode=mode, device="cpu")
         parts = Pass(mode, counted(module, x, mode).all, ROOF, (1.0, 1.0, 1.0)).parts("line")
         saved = sum(block.bytes for block in memory.allocations if block.category == "saved for backward")
         assert sum(part.peak_bytes for part in parts) == memory.peak_bytes
         assert sum(part.saved_bytes for part in parts) == saved
-        assert bool(saved) == (mode == "train")
+        assert bool(saved) == (mode == "train" and key != "dwconv")  # which keeps its input and its weight alone
 
 
-@pytest.mark.parametrize("key", registry.names())
+@pytest.mark.parametrize("key", [key for key in registry.names() if "train" in modes_of(key)])
 def test_what_the_lines_save_is_what_autograd_packs(key: str) -> None:
     """Counted by PyTorch's own hooks on the CPU, each storage once, without the input, the weights and the output."""
     torch.manual_seed(0)

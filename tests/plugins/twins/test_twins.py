@@ -13,7 +13,7 @@ from ctxbench.plugins.twins.beside import gains_of
 from ctxbench.plugins.twins.gains import Refused, Twins, twins
 from ctxbench.plugins.twins.ranks import agreement, rank_correlation
 from ctxbench.plugins.twins.records import NAMES, PLAIN, Records, records
-from ctxbench.table.table import beside
+from ctxbench.report.beside import beside
 
 HEAD = {
     "title": "Zoo", "authors": "A", "venue": "Web", "year": 2020, "link": "", "place": "", "seen": "read",
@@ -52,13 +52,7 @@ def test_each_record_has_its_source_and_each_block_has_a_name(name: str) -> None
     assert len({(record.block, *record.setting, record.recipe) for record in rows.values()}) == len(rows)
     known = {entry.key for entry in registry.entries()}
     others = {record.block for record in rows.values()} - known
-    assert (
-        others
-        == {
-            "mmsegmentation": {PLAIN, "dnl", "enc", "psa", "deeplabv3plus"},
-            "timm": {PLAIN, "eca"},
-        }[name]
-    )
+    assert others == {"mmsegmentation": {PLAIN, "dnl", "enc", "psa", "deeplabv3plus"}, "timm": {PLAIN, "eca"}}[name]
 
 
 def test_figures_are_those_of_the_sources() -> None:

@@ -149,8 +149,6 @@ CLAIMS = (
         one_step,
     ),
     Claim(
-        "With the gradient through all steps the hams and EMA learn global",
-        "more than half of the seeds",
-        all_steps,
+        "With the gradient through all steps the hams and EMA learn global", "more than half of the seeds", all_steps
     ),
 )

@@ -33,9 +33,5 @@ CLAIMS = (
         "segment at rank 4, 8, 16 and 32 of 64 x 256: its interval is below that of the gradient through all steps",
         one_step,
     ),
-    Claim(
-        "What a smaller rank costs",
-        f"segment, mean IoU at rank 4, 8, 16, 32 and {FULL}, which is full rank",
-        ranks,
-    ),
+    Claim("What a smaller rank costs", f"segment, mean IoU at rank 4, 8, 16, 32 and {FULL}, which is full rank", ranks),
 )

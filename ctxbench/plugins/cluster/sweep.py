@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ctxbench.base.errors import UsageError
-from ctxbench.engine.one_process import Executor, Outcome, Plan, Reporter, blank_record
+from ctxbench.engine.one_process import Executor, Outcome, Plan, blank_record
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import Rounds
 from ctxbench.model.case import Case
@@ -51,12 +51,6 @@ class Slot(Protocol):
         """A slot in place of this one, which was lost; None if there is none."""
 
 
-class SlotReporter(Reporter, Protocol):
-    """Shows a person how far a sweep is."""
-
-    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None: ...
-
-
 @dataclass(frozen=True)
 class Part:
     """A run folder, its cases, and the slots that measure them, all of one kind of device.
@@ -83,7 +77,7 @@ def bundles(cases: Iterable[Case], crossed: Collection[str]) -> list[list[Case]]
     return list(found.values())
 
 
-def sweep(parts: Sequence[Part], plan: Plan, reporter: SlotReporter) -> None:
+def sweep(parts: Sequence[Part], plan: Plan, reporter: Quiet) -> None:
     """Measure what the folders lack, all parts at the same time; each process is on disk as soon as it is reported.
 
     A slot takes a share of the cases that are left: many at first, one at the end (guided self-scheduling,
@@ -116,7 +110,7 @@ def sweep(parts: Sequence[Part], plan: Plan, reporter: SlotReporter) -> None:
 class _Shown:
     """The reporter of all slots."""
 
-    def __init__(self, reporter: SlotReporter) -> None:
+    def __init__(self, reporter: Quiet) -> None:
         self.reporter, self.lock = reporter, threading.Lock()
         self.begun, self.total = 0, 0
 
@@ -211,7 +205,7 @@ class _Queue:
             )
 
     def _rounds(
-        self, cases: Sequence[Case], reporter: Reporter, finished: Mapping[str, Any] | None = None, slot: str = ""
+        self, cases: Sequence[Case], reporter: Quiet, finished: Mapping[str, Any] | None = None, slot: str = ""
     ) -> Rounds:
         return Rounds(cases, self.plan, reporter, partial(self._keep, slot), finished or {})
 

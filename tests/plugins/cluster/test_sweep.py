@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import ScriptedSlot, cases
+from fakes import cases
+from scripted import ScriptedSlot
 
 from ctxbench.base.errors import UsageError
-from ctxbench.engine import sweep as sweeping
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.model.case import Case, Measure
+from ctxbench.plugins.cluster import sweep as sweeping
+from ctxbench.plugins.cluster.sweep import Part, bundles, sweep
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together

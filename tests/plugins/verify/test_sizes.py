@@ -1,0 +1,128 @@
+"""Sizes that a block takes, how far it reaches, and whether it mixes positions."""
+
+from dataclasses import replace
+from typing import Any
+
+import broken_modules as broken
+import pytest
+import torch
+from field_cases import FEW
+from test_contract import check, subject_of
+from torch import Tensor, nn
+
+from ctxbench import registry
+from ctxbench.plugins.verify import contract
+from ctxbench.plugins.verify.checks import CHECKS, run_checks
+from ctxbench.plugins.verify.subject import Subject
+
+
+@pytest.mark.parametrize(
+    ("cls", "mark", "fact"),
+    [
+        (
+            broken.Local,
+            "local: 7 x 7",
+            "local: a change at the centre reaches 49 of 1023 positions (5%), a 7x7 window in a",
+        ),
+        (broken.Pointwise, "local: 1 x 1", "local: a change at a position reaches no other position"),
+        (broken.Base, "", "a change at one corner reaches 1023 of 1023 positions (100%), the opposite corner too"),
+    ],
+)
+def test_how_far_a_block_reaches_is_a_fact(cls: type[nn.Module], mark: str, fact: str) -> None:
+    found = check("reach", cls)
+    assert (found.outcome, found.mark, found.fact[: len(fact)]) == ("passed", mark, fact)
+
+
+@pytest.mark.parametrize(
+    ("cls", "facts"),
+    [
+        (
+            broken.Windows,
+            [
+                "[2, 8, 16, 24] to [2, 8, 16, 24], float32 kept; refuses 11x9: RuntimeError: shape",
+                "it refuses 9x13, 13x9, 1x65, 65x1: RuntimeError: shape",
+                "local: a change at the centre reaches 64 of 1536 positions (4%), a 8x8 window in a 32x48 input",
+                "no far position has an effect on the output",
+            ],
+        ),
+        (
+            broken.SquareOnly,
+            [
+                "[2, 8, 8, 8] to [2, 8, 8, 8], float32 kept; square maps only; refuses 11x9: RuntimeError: shape",
+                "1x65: [2, 8, 1, 65] gives [2, 520, 1, 1]",
+                "a change at one corner reaches 1024 of 1024 positions (100%), the opposite corner too",
+                "the same change at 9 far positions has different effects",
+            ],
+        ),
+    ],
+)
+def test_a_block_that_refuses_sizes_is_checked_at_those_that_it_takes(cls: type[nn.Module], facts: list[str]) -> None:
+    subject = replace(subject_of(cls), other_sizes=contract.OTHER_SIZES)
+    names = ("shape and dtype", "odd and non-square", "reach", "position mixing")
+    found = list(run_checks(subject, [c for c in CHECKS if c.name in names]))
+    assert [each.fact[: len(fact)] for each, fact in zip(found, facts, strict=True)] == facts
+    assert not any(each.misleads for each in found)
+
+
+@pytest.mark.parametrize(("code", "side"), [((1, 8, 20, 20), 20), ((1, 400, 8), 20), ((1, 8, 8, 8), 8)])
+def test_a_block_with_a_position_code_is_checked_at_the_size_of_that(code: tuple[int, ...], side: int) -> None:
+    class Fixed(broken.Base):
+        def __init__(self, channels: int) -> None:
+            super().__init__(channels)
+            self.code = nn.Parameter(torch.zeros(code))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x + self.code.reshape(1, 8, side, side))
+
+    subject = replace(subject_of(Fixed), other_sizes=contract.OTHER_SIZES)
+    (found,) = run_checks(subject, [c for c in CHECKS if c.name == "shape and dtype"])
+    shape = f"[2, 8, {side}, {side}]"
+    assert found.fact.startswith(f"{shape} to {shape}, float32 kept; refuses 11x9: RuntimeError: The size of tensor")
+    assert found.mark == ("takes 20x20" if side == 20 else "")
+
+
+@pytest.mark.parametrize(("key", "hparams"), [("se", {}), ("aspp", FEW["aspp"]), ("gc", {"pooling": "avg"})])
+def test_a_declared_lack_of_position_mixing_is_no_note(key: str, hparams: dict[str, Any]) -> None:
+    entry = registry.get(key)
+    assert not entry.mixes_positions(hparams)
+    wanted = [c for c in CHECKS if c.name == "position mixing"]
+    (found,) = run_checks(Subject(entry, entry.load(), 32, hparams, (11, 9)), wanted)
+    assert found.outcome == "passed"
+    assert found.fact.startswith("as declared, global, but without position mixing")
+
+
+def test_regions_that_are_enlarged_with_aligned_corners_mix_positions() -> None:
+    entry = registry.get("ppm")
+    wanted = [c for c in CHECKS if c.name == "position mixing"]
+    (found,) = run_checks(Subject(entry, entry.load(), 16, {"fuse": False}, (11, 9)), wanted)
+    assert found.outcome == "passed"
+    assert "far positions has different effects" in found.fact
+
+
+def test_a_one_step_gradient_is_reported_and_does_not_make_a_module_local() -> None:
+    entry = registry.get("ham_nmf")
+    (found,) = run_checks(
+        Subject(entry, entry.load(), 8, {"rank": 4}, (11, 9)), [c for c in CHECKS if c.name == "reach"]
+    )
+    assert found.outcome == "passed"
+    assert "reaches 1023 of 1023 positions (100%)" in found.fact
+    assert "the gradient of the centre reaches 1 of 1023 positions (0%), since a part" in found.fact
+
+
+def test_a_module_may_refuse_a_size_with_a_sentence_of_its_own() -> None:
+    entry = registry.get("ham_nmf")
+    subject = Subject(entry, entry.load(), 8, {"rank": 4}, (11, 9))
+    (found,) = run_checks(subject, [c for c in CHECKS if c.name == "1x1"])
+    assert found.outcome == "not applicable"
+    assert found.fact.startswith("it refuses 1x1: ValueError: rank = 4 is more than the 1 columns")
+    assert found.fact.endswith("; it takes 11x9")
+
+
+def test_a_module_of_one_size_is_checked_at_that_size() -> None:
+    entry = registry.get("focused_linear")
+    subject = Subject(entry, entry.load(), 16, {"positions": 42}, (6, 7))
+    wanted = ("shape and dtype", "odd and non-square", "reach", "closed forms")
+    results = {result.name: result for result in run_checks(subject, [c for c in CHECKS if c.name in wanted])}
+    assert [name for name, result in results.items() if result.broken] == []
+    assert "reaches 42 of 42 positions" in results["reach"].fact
+    assert "refuses 9x13" in results["odd and non-square"].fact
