@@ -101,6 +101,11 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
+# Blocks that came after the rules.
+LATER = (
+    *("area", "deformable", "dwconv", "eca", "ema_multiscale", "gated_cnn", "grid", "neighborhood", "pool", "simam"),
+    *("ssd", "swin", "ttt"),
+)
 # Networks by their names, each with a block.
 NETWORKS = {"vit_small": "mhsa", "convnext_tiny": "lka", "resnet18_os32": "gc", "resnet50_d8": "sa"}
 IMAGE = (1, 3, 128, 128)
@@ -116,7 +121,7 @@ Cases = Iterator[tuple[str, str, Callable[[], nn.Module], tuple[int, ...]]]
 def cases() -> Cases:
     """Kind, name, builder and input of each case."""
     for key in registry.names():
-        yield "block", key, partial(registry.get(key).build, SHAPE[1]), SHAPE
+        yield "later block" if key in LATER else "block", key, partial(registry.get(key).build, SHAPE[1]), SHAPE
     for name, build in MODULES.items():
         yield "small module", name, build, SMALL
     for name, build in OWN.items():
@@ -209,11 +214,14 @@ ASKED: dict[str, tuple[str, Callable[[nn.Module, Tensor], float]]] = {
 
 
 # Reasons of differences, by the counter and the case.
-_SIZES = "it counts four products of sizes"
+_SIZES = "it counts products of sizes, too"
+_MASK = "a mask that needs a gradient is not fused, and its products are seen; the convention has no gradients"
 _RECURRENT = "it counts recurrent layers, which the convention does not"
 WHY = {
     ("torchprofile", "nn.MultiheadAttention"): f"the mean of the affinity, which nobody uses, is not traced; {_SIZES}",
-    ("torchprofile", "Encoder"): _SIZES,
+    **{("torchprofile", case): _SIZES for case in ("Encoder", "area", "grid", "simam", "swin", "ttt")},
+    **{(tool, case): _MASK for tool in ("ptflops", "flop-counter-mode") for case in ("grid", "swin")},
+    ("torchinfo", "grid"): "it counts the table of positions, which the convention does not",
     **dict.fromkeys((("thop", "Recurrent"), ("thop-at-32", "Recurrent"), ("torchinfo", "Recurrent")), _RECURRENT),
 }
 
