@@ -181,8 +181,8 @@ def suite_list() -> str:
         verdicts = ""
         if (run / "run.json").exists():
             claims = {verdict: len(own) for verdict, own in judged(run).items() if verdict is not Verdict.MEASURED}
-            verdicts = f"{claims.get(Verdict.SUPPORTED, 0)} of {sum(claims.values())}" if claims else ""
-            verdicts += (part := part_of(run)) and f"; {part}"
+            held = f"{claims.get(Verdict.SUPPORTED, 0)} of {sum(claims.values())}" if claims else ""
+            verdicts = "; ".join(filter(None, [held, part_of(run)]))
         own = [case for case in suite.cases() if case.reference.startswith(f"{registry.BUILT_IN}.")]
         rows.append((title, suite.file.question, str(len(own)), f"{suite.file.minutes:g}", verdicts))
     sizes = {"cases": "counted", "minutes on two cores": "measured"}

@@ -2,12 +2,12 @@
 
 import json
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from lists import ROOT, markdown, source, stored_run
 from scipy.stats import spearmanr
@@ -26,11 +26,15 @@ from ctxbench.results.rows import rows_of
 from ctxbench.table.markdown import escape
 from ctxbench.table.table import Origin
 
+sys.path.insert(0, str(ROOT / "research"))
+
+from band_widths import CARDS
+
 STORED = ROOT / "results" / "prediction"
 # A prediction within this factor of a measured time is counted as near.
 NEAR = 1.5
-# So many of a list of classes are shown.
-MOST_SHOWN = 10
+# What the passes are of that a source measured.
+OF = {"NeuSight passes": "language models, float32", "timm": "vision networks, AMP in float16"}
 # Below this share in the 80 % band a card is named.
 NAMED_BELOW = 0.7
 AGREEMENT: dict[str, Origin] = dict.fromkeys(
@@ -52,23 +56,27 @@ def devices() -> str:
 
 
 def left_out() -> str:
-    """The classes with the most kernels: how well those of a device are predicted from the other devices alone."""
-    rows = []
-    frame = pd.read_csv(STORED / "left-out.csv")
-    groups = sorted(frame.groupby(["dtype", "class"]), key=lambda each: -each[1]["kernels"].sum())
-    for (dtype, kind), part in groups[:MOST_SHOWN]:
-        errors = part["median_error"]
-        covered = np.average(part["covered"], weights=part["kernels"])
-        spread = f"{errors.median():.0%} ({errors.min():.0%} to {errors.max():.0%})"
-        rows.append((kind, dtype, str(len(part)), f"{part['kernels'].sum():,}", spread, f"{covered:.0%}"))
-    labels, counts = dict.fromkeys(("class", "dtype"), "label"), dict.fromkeys(("devices", "kernels"), "counted")
-    ratios = ("median error of a device: median (range)", "kernels in their band")
-    table = markdown({**labels, **counts, **dict.fromkeys(ratios, "ratio")}, rows)
-    errors = sorted(part["median_error"].median() for _, part in groups)
+    """Errors of whole passes that no fit has seen, for cards that are known and for others; and what was fitted."""
+    rows = [
+        (*map(str, key), str(part["device"].nunique()), *_agreement(part)[:2], *_agreement(part)[3:5])
+        for key, part in whole_passes().groupby(["of", "card", "pass"])
+    ]
+    labels = dict.fromkeys(("whole passes of", "card", "mode"), "label")
+    ratios = dict.fromkeys(("median error", "in the 80 % band", "rank"), "ratio")
+    table = markdown({**labels, "cards": "counted", "passes": "counted", **ratios}, rows)
     return (
-        f"{table}\n\nThese are the {len(rows)} of {len(groups)} classes with the most kernels. Over all classes this "
-        f"error is {errors[0]:.0%} to {errors[-1]:.0%}. {source('prediction')}."
+        f"{table}\n\nNo fit has seen the pass. Of a known card it has seen other kernels or networks, of an unknown "
+        f"one none. The rates were fitted to measurements of {_measured_cards()} "
+        f"({source('prediction')})."
     )
+
+
+def whole_passes() -> pd.DataFrame:
+    """The passes of whole networks that no fit has seen: of what, whether the card is known, train or infer."""
+    frame = pd.concat([passes("networks"), passes()[lambda each: each["source"] == "NeuSight passes"]])
+    frame["of"], frame["card"] = frame["source"].map(OF), frame["known"].map(CARDS)
+    frame["pass"] = frame["mode"].replace("backward", "train")
+    return frame.fillna({"layout": ""})
 
 
 def passes(name: str = "validation") -> pd.DataFrame:
@@ -120,24 +128,25 @@ def _agreement(part: pd.DataFrame) -> tuple[str, ...]:
 
 
 def validation_ratios() -> str:
-    """Ratios of two passes on a device that was left out, by mode: errors, and how many their band holds."""
+    """Ratios of two passes on one card: errors, how many orders the band supports, and how many of these hold."""
     found = []
-    for (device, mode), own in _language_models().groupby(["device", "mode"]):
+    for (of, card, mode, _, _), own in whole_passes().groupby(["of", "card", "pass", "device", "layout"]):
         for one, two in combinations(rows_of(own), 2):
             told = ratio(*(_predicted(row) for row in (one, two)))
             measured = one["measured_ms"] / two["measured_ms"]
-            inside = told.low <= measured <= told.high
-            right = (told.value > 1) == (measured > 1)
-            found.append((str(device), str(mode), abs(told.value / measured - 1), inside, right, told.high / told.low))
-    pairs = pd.DataFrame(found, columns=["device", "mode", "error", "inside", "right", "wide"])
+            right, safe = (told.value > 1) == (measured > 1), not told.low <= 1 <= told.high
+            error, inside = abs(told.value / measured - 1), told.low <= measured <= told.high
+            found.append((of, card, mode, error, inside, right, safe))
+    pairs = pd.DataFrame(found, columns=["of", "card", "mode", "error", "inside", "right", "safe"])
     rows = []
-    for mode, own in pairs.groupby("mode"):
-        shares = (f"{own['error'].median():.0%}", f"{own['inside'].mean():.0%}", f"{own['right'].mean():.0%}")
-        rows.append((str(mode), str(len(own)), *shares, f"{own['wide'].median():.2f}"))
-    ratios = dict.fromkeys(("median error", "in the band", "order right", "high / low"), "ratio")
-    table = markdown({"mode": "label", "pairs": "counted", **ratios}, rows)
-    low = _below(pairs.rename(columns={"inside": "in_band"}), ["device", "mode"])
-    return f"{table}\n\nFewer than {NAMED_BELOW:.0%} of the pairs are in the band on {low}. {source('prediction')}."
+    for key, own in pairs.groupby(["of", "card", "mode"]):
+        shares = [own["error"].median(), *(own[name].mean() for name in ("inside", "right", "safe"))]
+        shares.append(own[own["safe"]]["right"].mean())
+        rows.append((*map(str, key), f"{len(own):,}", *(f"{share:.0%}" for share in shares)))
+    labels = dict.fromkeys(("passes of", "card", "mode"), "label")
+    names = ("median error", "in the band", "order right", "order supported", "of these right")
+    table = markdown({**labels, "pairs": "counted", **dict.fromkeys(names, "ratio")}, rows)
+    return f"{table}\n\n{source('prediction')}."
 
 
 def predicted_crossovers() -> str:
@@ -183,42 +192,15 @@ def table3_predictions() -> str:
 
 
 def prediction_fact() -> str:
-    """Error of predicted times of whole passes where the card or the network's kin was left out of the fit."""
-    models, networks = _language_models(), passes("networks")
-    kinds = ", ".join(sorted({str(what).split("-")[0].split(" ")[0] for what in models["what"]}))
-    rows = [
-        ("language models, float32", f"the card, each of {part['device'].nunique()}", mode, *_within(part))
-        for mode, part in models.groupby("mode", sort=False)
-    ]
-    for (card, known, mode), part in networks.groupby(["device", "known", "mode"]):
-        what = f"timm's networks, {str(card).removeprefix('NVIDIA GeForce ')}, AMP in float16"
-        rows.append((what, f"the {str(known).removesuffix(' left out')}", mode, *_within(part)))
-    labels = dict.fromkeys(("whole passes of", "left out of the fit", "mode"), "label")
-    table = markdown({**labels, **dict.fromkeys(("half are within", "in the 80 % band"), "ratio")}, rows)
-    low = _below(models, ["device", "mode"])
-    return (
-        f"**Predicted times** beside those that others published:\n\n{table}\n\nThe language models ({kinds}) have no "
-        f"convolution. Fewer than {NAMED_BELOW:.0%} of their passes are in the band on {low}. The rates "
-        f"were fitted to measurements of {_measured_cards()} ({source('prediction')})."
-    )
-
-
-def _language_models() -> pd.DataFrame:
-    """The whole passes of language models, each predicted by a fit without its card."""
-    frame = passes()
-    return frame[(frame["source"] == "NeuSight passes") & (frame["known"] == "left out")]
-
-
-def _within(part: pd.DataFrame) -> tuple[str, str]:
-    count, error, _, inside, *_ = _agreement(part)
-    return error, f"{inside} of {count}"
+    """The sentence and the table that the page on validation begins with."""
+    return f"**Predicted times** beside those that others published:\n\n{left_out()}"
 
 
 def _measured_cards() -> str:
-    """`21 cards in float32, 9 in tf32`."""
+    """`21 cards in float32, of 4 in float16`: the dtype with the most, and with the fewest."""
     cards: dict[str, set[str]] = defaultdict(set)
     for (title, _), classes in calibration().devices.items():
         for key in classes:
             cards[key.rpartition("|")[2]].add(title)
-    (most, own), *others = sorted(cards.items(), key=lambda each: -len(each[1]))
-    return ", ".join([f"{len(own)} cards in {most}", *(f"{len(each)} in {dtype}" for dtype, each in others)])
+    most, *_, least = sorted(cards, key=lambda dtype: -len(cards[dtype]))
+    return f"{len(cards[most])} cards in `{most}`, of {len(cards[least])} in `{least}`"

@@ -61,7 +61,7 @@ class RunData:
         ]
         frame["settings"] = pd.Series(map(settings_text, frame["named"]), frame.index, dtype="string")
         names = frame["title"].where(frame["title"] != "", frame["module"]) if titles else frame["module"]
-        marked = [f"{name}{_marks(notes)}" for name, notes in zip(names, frame["notes"], strict=True)]
+        marked = [f"{name}{marks(notes)}" for name, notes in zip(names, frame["notes"], strict=True)]
         frame["name"] = pd.Series(marked, frame.index, dtype="string")
         return cls(folder, frame)
 
@@ -175,8 +175,8 @@ def kind_of(device: str) -> str:
         return device
 
 
-def _marks(notes: Iterable[Note]) -> str:
-    """Marks of a row in brackets: ` [local: 7 x 7]`."""
+def marks(notes: Iterable[Note]) -> str:
+    """Marks of a row in brackets, for behind its name: ` [local: 7 x 7]`."""
     found = ", ".join(safe(short(each)) for each in notes if each.code == "mark")
     return f" [{found}]" if found else ""
 

@@ -1,7 +1,7 @@
 """Fits the efficiencies behind predicted times to measured kernels and networks, and tests them on devices left out.
 
-Writes ctxbench/plugins/predict/efficiencies.csv and devices.csv, and for the docs results/prediction/left-out.csv and,
-of timm's networks under AMP, networks.csv.
+Writes ctxbench/plugins/predict/efficiencies.csv and devices.csv, and for the docs results/prediction/networks.csv, of
+timm's networks under AMP.
 What the files of DATA hold is in prediction_data.py and network_passes.py; which of their rows are used is in
 prediction_splits.toml. No number of a paper that ctxbench reproduces is used.
 
@@ -19,9 +19,7 @@ import pandas as pd
 from fit_kernels import Array, Fit, Group, Kernels
 from network_passes import FILE
 from prediction_data import READERS, SPLITS, Measured
-from prediction_model import Folds, Model, fold, left_out, network_rows, network_table
-
-from ctxbench.base.number import CONFIDENCE_SDS
+from prediction_model import Model, fold, left_out, network_rows, network_table
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -31,23 +29,6 @@ def read(data: Path) -> list[Measured]:
     aside = SPLITS["validation"]["kernelbench_operators.csv"]
     found = [each for name, reader in READERS.items() if (data / name).exists() for each in reader(data / name)]
     return [each for each in found if not (each.source == "KernelBench" and each.sheet.title in aside)]
-
-
-def coverage(folds: Folds) -> list[dict[str, object]]:
-    """By class, dtype and device: the errors on a device that was left out, and how many kernels the band holds."""
-    rows: list[dict[str, object]] = []
-    for title in folds.fits:
-        others = folds.model(title, fitted=False)
-        for group in others.within:
-            errors = folds.errors(group, title)
-            if not len(errors):
-                continue
-            band = float(np.exp(CONFIDENCE_SDS * others.sd(group)))
-            about: dict[str, object] = {"class": group[0], "dtype": group[1], "device": title, "kernels": len(errors)}
-            about |= {"median_error": f"{np.median(np.abs(np.expm1(-errors))):.3f}"}
-            about |= {"factor": f"{np.exp(np.median(errors)):.3f}", "band": f"{band:.3f}"}
-            rows.append(about | {"covered": f"{np.mean(np.abs(errors) <= np.log(band)):.3f}"})
-    return sorted(rows, key=lambda row: (str(row["class"]), str(row["dtype"]), str(row["device"])))
 
 
 def tables(classes: Mapping[Group, Kernels], found: Model) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -113,12 +94,9 @@ def main() -> None:
         text = frame.to_csv(index=False, lineterminator="\n")
         (folder / name).write_text(provenance(data) + text, encoding="utf-8")
         print(f"wrote {(folder / name).relative_to(ROOT)}", flush=True)
-    for name, rows in (
-        ("networks.csv", network_rows(model, table, fits, errors, folds.classes)),
-        ("left-out.csv", coverage(folds)),
-    ):
-        pd.DataFrame(rows).to_csv(results / name, index=False, lineterminator="\n")
-        print(f"wrote {(results / name).relative_to(ROOT)}", flush=True)
+    rows = network_rows(model, table, fits, errors, folds.classes)
+    pd.DataFrame(rows).to_csv(results / "networks.csv", index=False, lineterminator="\n")
+    print("wrote results/prediction/networks.csv: band_widths.py writes its bands")
 
 
 if __name__ == "__main__":

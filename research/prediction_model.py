@@ -34,10 +34,6 @@ class Model:
     passes: Mapping[Group, int] = field(default_factory=dict)
     cards: Mapping[Group, Mapping[str, tuple[float, int]]] = field(default_factory=dict)
 
-    def sd(self, group: Group) -> float:
-        """The error of one kernel on a device that was not measured."""
-        return float(np.sqrt(self.device_sd**2 + self.between[group] ** 2 + self.within[group] ** 2))
-
     def with_networks(
         self,
         table: fit_networks.Table,
@@ -90,7 +86,8 @@ class Model:
             for title, (log, count) in cards.items():
                 factor = rates.factor_of(float(np.exp(log)), count, self.within[kind, dtype])
                 devices.setdefault((title, "cuda"), {})[f"{kind}|{dtype}"] = factor
-        return rates.Calibration(efficiencies, devices, self.device_sd, self.watts)
+        errors = dict.fromkeys(("known", "unknown"), self.device_sd)  # until band_widths.py has found them
+        return rates.Calibration(efficiencies, devices, self.device_sd, self.watts, errors)
 
     @property
     def watts(self) -> dict[str, float]:
@@ -115,11 +112,8 @@ class Folds:
         own = own.of(own.device == title)
         return own.errors(found) if found else np.empty(0)
 
-    def model(self, without: str = "", fitted: bool = True) -> Model:
-        """Fits to all devices, or to all but one, with the spreads that the devices have where they are left out.
-
-        Not `fitted`: the spreads alone, which take no time.
-        """
+    def model(self, without: str = "") -> Model:
+        """Fits to all devices, or to all but one, with the spreads that the devices have where they are left out."""
         kernels = _without(self.classes, without)
         errors = {group: {t: self.errors(group, t) for t in np.unique(each.device)} for group, each in kernels.items()}
         within = {group: max(LEAST_WITHIN, scatter(own.values())) for group, own in errors.items()}
@@ -130,7 +124,7 @@ class Folds:
             for group, each in errors.items()
         }
         device_sd, between = spreads(factors)
-        return Model(fit_all(kernels) if fitted else {}, device_sd, between, within)
+        return Model(fit_all(kernels), device_sd, between, within)
 
 
 def fold(measured: Sequence[Measured]) -> Folds:

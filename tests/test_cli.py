@@ -27,35 +27,6 @@ def started(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "ctxbench", *arguments], capture_output=True, text=True, check=False)
 
 
-HEAVY = {"torch", "pandas", "matplotlib", "numpy", "scipy"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "forbidden"),
-    [
-        (["--help"], HEAVY | {"pydantic", "rich", "ctxbench.cli.commands.run"}),
-        (["list"], HEAVY | {"pydantic", "rich", "ctxbench.cli.commands.run"}),
-        pytest.param(["show", "ham_nmf"], HEAVY, marks=pytest.mark.plugin("show")),
-        (["run", "--help"], HEAVY),
-        pytest.param(
-            ["predict", "sa", "--for", "t4", "--shape", "1,8,8,8"],
-            {"sympy", "torch._dynamo", "matplotlib", "scipy.stats"},
-            marks=pytest.mark.plugin("predict"),
-        ),
-        (["report", "--help"], HEAVY),
-    ],
-)
-def test_a_command_imports_only_what_it_needs(arguments: list[str], forbidden: set[str]) -> None:
-    code = (
-        "import sys\nfrom ctxbench import cli\n"
-        f"sys.argv = ['ctxbench', *{arguments!r}]\n"
-        "try:\n    cli.main()\nexcept SystemExit as done:\n    assert not done.code, done.code\n"
-        f"heavy = {forbidden!r} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
 def test_numpy_starts_no_thread_in_a_command() -> None:
     """Guard against OpenBLAS, which raises the signal of Ctrl-C where there is no thread left."""
     code = (

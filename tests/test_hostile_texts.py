@@ -47,6 +47,7 @@ def received(tmp_path: Path, text: str) -> Path:
     return folder.path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_a_report_and_what_is_printed_of_it_obey_nothing(received: Path, command: Command, text: str) -> None:
     out = received.parent / "out"

@@ -15,6 +15,7 @@ def test_the_rules_are_kept() -> None:
     assert "Contracts: 6 kept, 0 broken." in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "line", "broken"),
     [

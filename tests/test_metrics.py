@@ -1,6 +1,8 @@
 """The table of metrics: names are taken once, quantities have their columns, and a metric is one file."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -135,43 +137,46 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def ctxbench(root: Path, *arguments: str, code: int = 0) -> str:
+# One after the other.
+COMMANDS = """
+import json, sys
+from ctxbench.cli import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["ctxbench", *words]
+    try:
+        main()
+    except SystemExit as end:
+        print("ended with", end.code or 0, file=sys.stderr)
+"""
+
+
+def ctxbench(root: Path, *commands: tuple[str, ...]) -> tuple[str, list[str]]:
+    """Output of the commands, and what each says to standard error with its exit code last."""
     environment = os.environ | {"PYTHONPATH": str(root), "COLUMNS": "200"}
-    command = [sys.executable, "-P", "-m", "ctxbench", *arguments]
-    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
+    command = [sys.executable, "-P", "-c", COMMANDS, json.dumps(commands)]
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True)
+    return done.stdout, re.findall(r"(?s).*?ended with \d+\n", done.stderr)
 
 
 @pytest.mark.processes
 def test_a_metric_is_one_file(copy: Path) -> None:
-    suite = copy / "mine.toml"
+    suites = [copy / f"{name}.toml" for name in ("mine", "zero", "unknown")]
     text = 'title = "t"\nmodules = ["sa", "a2"]\nmetrics = ["params", "buffers"]\naxes.shape = [1, 8, 6, 5]\nmeasure.'
-    suite.write_text(f"{text}buffers_times = 2")
-    options = ("--suite", str(suite), "--modules", "a2", "--rank-by", "buffers", "--out", str(copy / "run"))
-    ranked = ctxbench(copy, "compare", "sa", *options)
+    for suite, line in zip(suites, ("buffers_times = 2", "buffers_times = 0", "buffers_time = 2"), strict=True):
+        suite.write_text(f"{text}{line}")
+    options = ("--suite", str(suites[0]), "--modules", "a2", "--rank-by", "buffers", "--out", "run")
+    wrong = [("run", "--suite", str(suite)) for suite in suites[1:]]
+    ranked, said = ctxbench(copy, ("compare", "sa", *options), ("report", "run", "--out", "report"), *wrong)
+    assert [each.split()[-1] for each in said] == ["0", "0", "2", "2"]
     assert "Ranked by Buffers" in " ".join(ranked.split())
     assert ranked.index("> sa") < ranked.index("a2  ")
     assert "\nsa holds 0 numbers in buffers.\n" in ranked
     frame = pd.read_csv(copy / "run" / "records.csv")
     counts = dict(zip(frame["module"], frame["buffers"], strict=True))
     assert counts == {"sa": 0, "a2": 2 * sum(each.numel() for each in registry.get("a2").build(8).buffers())}
-    ctxbench(copy, "report", str(copy / "run"), "--out", str(copy / "report"))
     page = (copy / "report" / "index.html").read_text(encoding="utf-8")
     assert "counted; with a semicolon" in page
     assert "Buffers: all of them, whatever they are for." in " ".join(page.split())
-    for line, sentence in (
-        ("buffers_times = 0", "key 'measure.buffers_times' is 0: it must be from 1 to 1,000,000: each takes time"),
-        ("buffers_time = 2", "unknown key 'buffers_time'; did you mean 'buffers_times'"),
-    ):
-        suite.write_text(f"{text}{line}")
-        assert f"ctxbench: {suite}: {sentence}" in ctxbench(copy, "run", "--suite", str(suite), code=2)
-
-
-def test_names_titles_and_columns_need_no_torch_and_no_numpy() -> None:
-    code = (
-        "import sys\nfrom ctxbench.model.metrics import quantities\n"
-        "from ctxbench.model.record import columns\nquantities(), columns()\n"
-        "assert not {'torch', 'numpy', 'pandas', 'scipy'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    zero = "key 'measure.buffers_times' is 0: it must be from 1 to 1,000,000: each takes time"
+    assert f"ctxbench: {suites[1]}: {zero}" in said[2]
+    assert f"ctxbench: {suites[2]}: unknown key 'buffers_time'; did you mean 'buffers_times'" in said[3]

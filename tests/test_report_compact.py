@@ -8,6 +8,7 @@ from report_data import add, definition, new_run, published, record, table3_run,
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
+from ctxbench.base.notes import Note
 from ctxbench.model.published import Published
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
@@ -149,3 +150,12 @@ def test_a_published_row_can_name_settings_and_default_settings_are_the_module_s
         add(folder, row)
         frame = with_published(open_run(folder.path))
         assert str(frame["params_published"].fillna("").iloc[-1]) == expected
+
+
+def test_the_mark_of_a_row_stands_behind_its_name(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
+    add(folder, record("dwconv", notes=[Note("mark", {"text": "local: 7 x 7"})]))
+    run = open_run(folder.path)
+    assert list(run.frame["name"]) == ["dwconv [local: 7 x 7]"]
+    (row,) = compact_table(run, Choice(columns=["params"])).rows
+    assert row.cells[0].text == "DWCONV block [local: 7 x 7]"

@@ -8,6 +8,7 @@ from reference_scans import scanned, weighed
 from torch import Tensor
 
 from ctxbench import registry
+from ctxbench.meta import scan
 from ctxbench.meta.scan import SCANS, selective_scan, wkv
 from ctxbench.metrics.params import count_params
 
@@ -37,6 +38,35 @@ def test_a_selective_scan_is_the_loop_over_the_positions(
         value, step, rates, enter, leave, skip = (each.to(dtype) for each in parts)
         value, step, enter, leave = (each.T[None, None] for each in (value, step, enter, leave))
         assert_near(selective_scan(value, step, rates[None], enter, leave, skip[None])[0, 0].T, expected, error)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 24, 25])
+def test_pieces_of_all_states_are_the_loop_too(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In inference on the CPU, here in pieces of 2 positions of two images of 4 channels with 3 states each."""
+    taken: list[int] = []
+    in_pieces = scan._read_in_pieces
+
+    def noted(positions: int, *parts: Tensor) -> Tensor:
+        taken.append(positions)
+        return in_pieces(positions, *parts)
+
+    monkeypatch.setattr(scan, "PIECE", 2 * 2 * 4 * 3)
+    monkeypatch.setattr(scan, "LARGE", 1)
+    monkeypatch.setattr(scan, "_read_in_pieces", noted)
+    torch.manual_seed(0)
+    value, step = torch.randn(2, 1, length, 4), torch.empty(2, 1, length, 4).uniform_(1e-3, 0.1)
+    enter, leave = torch.randn(2, 2, 1, length, 3)
+    rate, skip = -torch.empty(1, 4, 3).uniform_(1, 16), torch.randn(1, 4)
+    for dtype, error in ERRORS:
+        parts = [each.to(dtype) for each in (value, step, rate, enter, leave, skip)]
+        with torch.inference_mode():
+            found = selective_scan(*parts)
+        assert (selective_scan(*parts) - found).abs().max() <= error * found.abs().max()
+        for image in range(2):
+            x, t, b, c = (each[image, 0].double().T for each in (value, step, enter, leave))
+            expected = scanned(x, t, rate[0].double(), b, c, skip[0].double())
+            assert_near(found[image, 0].T, expected, error)
+    assert taken == [2] * len(ERRORS)
 
 
 @pytest.mark.parametrize("length", [1, 2, 35, 1000])

@@ -15,6 +15,8 @@ from typing import Any
 _COMPILER = "torch._dynamo"
 _SYMBOLS = "torch.fx.experimental.symbolic_shapes"
 _ALGEBRA = "sympy"
+_FUNCTIONS = "torch.utils._sympy.functions"
+_NAMES = (_COMPILER, _SYMBOLS, _ALGEBRA, _FUNCTIONS)
 # Functions of _SYMBOLS, for numbers, truth values, tuples of numbers and tensors of such sizes.
 _ON_NUMBERS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("expect_true", "guard_or_false", "guard_or_true", "guard_size_oblivious"), bool),
@@ -33,19 +35,19 @@ class _StandIn(ModuleType):
     """Stands in for a module that is not imported yet; what it does not have is taken from that module."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and (name != "__path__" or self.__name__ == _SYMBOLS):
+        if name.startswith("__") and (name != "__path__" or self.__name__ in (_SYMBOLS, _FUNCTIONS)):
             raise AttributeError(name)  # the import system asks for these; __path__ is for a part of a package
         return getattr(_real(self.__name__), name)
 
 
 class _Expression:
-    """Of which no size is one: torch asks whether a number is an expression of sympy."""
+    """Of which no size is one: torch asks whether a number is an expression or a function of sympy."""
 
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
     """Inside, torch's compiler and symbolic shapes are imported only if something else than the above needs them."""
-    if any(isinstance(sys.modules.get(name), _StandIn) for name in (_COMPILER, _SYMBOLS, _ALGEBRA)):
+    if any(isinstance(sys.modules.get(name), _StandIn) for name in _NAMES):
         yield  # inside another
         return
     marked: list[Callable[..., Any]] = []
@@ -58,6 +60,7 @@ def without_compiler() -> Iterator[None]:
         _COMPILER: {"disable": disable},
         _SYMBOLS: {name: _on_numbers(name) for name in _ON_NUMBERS},
         _ALGEBRA: {"Basic": _Expression},
+        _FUNCTIONS: {"Max": _Expression},
     }
     for name in contents.keys() - sys.modules.keys():
         sys.modules[name] = _StandIn(name)
@@ -103,5 +106,5 @@ def _real(name: str) -> ModuleType:
 
 
 def _remove_stand_ins() -> dict[str, ModuleType]:
-    found = {name: sys.modules.get(name) for name in (_COMPILER, _SYMBOLS, _ALGEBRA)}
+    found = {name: sys.modules.get(name) for name in _NAMES}
     return {name: sys.modules.pop(name) for name, module in found.items() if isinstance(module, _StandIn)}

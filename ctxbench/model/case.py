@@ -38,8 +38,9 @@ _Pause = Annotated[float, AfterValidator(limits.PAUSE.check)]
 OneOrMore = BeforeValidator(as_list)
 
 
-# Of every table of a suite file: unknown keys and other types are errors.
-STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+# Of every table of a suite file: unknown keys and other types are errors. A schema takes milliseconds to make, so it is
+# made when it is needed: most are parts of another one.
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Measure(BaseModel):
@@ -59,7 +60,7 @@ class Measure(BaseModel):
     What else it holds are settings of metrics, which `ctxbench.model.suite_file` has checked.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, defer_build=True)
 
     processes: _Processes = 5
     malloc: Literal["keep", "default"] = "keep"

@@ -68,7 +68,8 @@ _AXES = {name: _axis(each) for name, each in CONDITIONS.items() if each is not S
 _Axes: Any = create_model("_Axes", __base__=_Strict, **_AXES)
 # What an entry of `cases` or `exclude` may say of each.
 _VALUES: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(_type(each), config=ConfigDict(strict=True)) for name, each in CONDITIONS.items()
+    name: TypeAdapter(_type(each), config=ConfigDict(strict=True, defer_build=True))
+    for name, each in CONDITIONS.items()
 }
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ctxbench.table.html import render_html
 from ctxbench.table.table import Table
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ class Result(Generic[Value]):
 
     def _repr_html_(self) -> str:
         """The same in a notebook."""
+        from ctxbench.table.html import render_html  # jinja2, as above
+
         return "".join(
             render_html(part, f"table{number}") if isinstance(part, Table) else f"<p>{escape(part)}</p>"
             for number, part in enumerate(self.parts)

@@ -12,7 +12,7 @@ from ctxbench.results.rows import is_filled, rows_of
 from ctxbench.table.table import Cell, Column, Footnotes, Table
 
 from ..published import unit_of, with_published
-from ..run_data import RunData
+from ..run_data import RunData, marks
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together, quantity_cell
 from .suite import mark_best, with_notes, with_reason
@@ -66,7 +66,7 @@ def compact_table(run: RunData, choice: Choice) -> Table:
 
 def _labels(rows: Rows, names: Sequence[str]) -> list[Filled]:
     """Labels of a row: the module's title, and what else differs."""
-    titles = [str(group[0]["title"] or group[0]["module"]) for _, group in rows]
+    titles = [f"{group[0]['title'] or group[0]['module']}{marks(group[0]['notes'])}" for _, group in rows]
     filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(title) for title in titles])]
     for place, name in enumerate(names, 1):
         cells = [Cell("" if key[place] is None else str(key[place])) for key, _ in rows]

@@ -16,7 +16,7 @@ from ctxbench.model.metrics import read_number, stored_quantities
 from ctxbench.results.rows import is_filled
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Table
 
-from ..run_data import SURE, RunData, heading_of, settings_text
+from ..run_data import SURE, RunData, heading_of, marks, settings_text
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, doubts, heading, put_together, quantity_cell, ratio_cell, value_of
 
@@ -122,12 +122,12 @@ def _label_columns(
     names: Sequence[str], keys: Sequence[Key], found: Sequence[Records], notes: Footnotes
 ) -> list[Filled]:
     """Labels of a row; its module carries the notes on the whole row in a run."""
-    titles = {key[0]: str(row["title"]) for rows in found for key, row in rows.items()}
+    titles = {key[0]: f"{row['title'] or key[0]}{marks(row['notes'])}" for rows in found for key, row in rows.items()}
     modules = []
     for key in keys:
         reasons = (_row_reason(rows.get(key), f"run {number}") for number, rows in enumerate(found, 1))
         numbers = tuple(notes.number(reason) for reason in reasons if reason)
-        modules.append(Cell(titles[key[0]] or key[0], notes=numbers, detail=key[0], short=key[0]))
+        modules.append(Cell(titles[key[0]], notes=numbers, detail=key[0], short=key[0]))
     filled = [(Column("module", "", "Module", "label"), modules)]
     for place, name in enumerate(names[1:], 1):
         if len({key[place] for key in keys}) > 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.mode import Mode
@@ -114,6 +115,16 @@ def is_tied(candidate: Candidate, fits: Sequence[Candidate], device: str) -> boo
     return bool(fastest and own and order(own, fastest) == 0)
 
 
+def _safe_orders(found: Sequence[Candidate], limit: int, devices: Sequence[str]) -> Iterator[str]:
+    """A sentence for each device: of how many pairs that fit the band of their ratio supports the order."""
+    for device in devices:
+        times = [each.times[device] for each in ordered(found, limit, device)[0] if device in each.times]
+        pairs = list(combinations(times, 2))
+        if pairs:
+            safe = sum(order(*pair) != 0 for pair in pairs)
+            yield f"On {device}, the band of the ratio supports the order of {safe} of {len(pairs)} pairs that fit."
+
+
 def largest_batch(candidate: Candidate, limit: int, peak_of: Callable[[Case], int | None]) -> int:
     """The largest batch whose predicted peak is within the limit, 0 if one image is not; peaks rise with the batch."""
 
@@ -155,6 +166,7 @@ def answer(
         yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB{whose} on CUDA, predicted ms [80 % band]"
         yield from _by_kind([each for each in found if conditions_of(each) == text], limit, devices)
         yield "=: statistically tied with the fastest one that fits on this device."
+        yield from _safe_orders([each for each in found if conditions_of(each) == text], limit, devices)
     yield from _without_tf32(found, devices)
     yield from beside([_published_as(each) for each in found])[1]
     if any(sheet(each).backend == "cpu" for each in devices):

@@ -19,6 +19,7 @@ from ctxbench.base.mode import Mode
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.outputs import tensors_of
+from ctxbench.meta.scan import on_meta_as_on_cpu
 from ctxbench.meta.without_compiler import has_compiler, without_compiler
 from ctxbench.plugins.memory.checked import unchecked
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -112,7 +113,7 @@ def _run(
     optimizer: torch.optim.Optimizer | None,
 ) -> None:
     casting = Autocast(tracker.table.device, autocast)
-    with casting, CallWatch(tracker, mode, casting), tracker:
+    with casting, CallWatch(tracker, mode, casting), tracker, on_meta_as_on_cpu(tracker.table.counts_host):
         output = forward(twin, inputs, mode)
     for tensor in tensors_of(output):
         tracker.mark_category(tensor, "output")

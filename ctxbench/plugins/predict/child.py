@@ -47,8 +47,8 @@ def time(case: Case, mode: Mode, sheet: DeviceSpec, loss: str, optimizer: str) -
         ),
         _by_operator(found),
     ]
-    bands = dict.fromkeys(f"{kernel.work.group}: {_basis(kernel)}" for kernel in found.kernels)
-    parts.append(Shown(f"Efficiency of each class, and its band: {'; '.join(bands)}."))
+    if not found.is_launch_bound:
+        parts.append(Shown(_safe_order(found)))
     for sentence in _fused_scans(memory, found, sheet):
         parts.append(Shown(f"- {sentence}"))
     for note in [*found.notes(), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
@@ -91,8 +91,11 @@ def _fused_scans(memory: MemoryProfile, found: PassTime, sheet: DeviceSpec) -> I
         )
 
 
-def _basis(kernel: Kernel) -> str:
-    rate = kernel.rate
-    like = f", as {rate.like}" if rate.like else ""
-    factor = math.exp(CONFIDENCE_SDS * rate.sd)
-    return f"{rate.basis}{like}: x{1 / factor:.2g} to x{factor:.2g}"
+def _safe_order(found: PassTime) -> str:
+    """Ratio of two passes from which their order is safe: the device's error is the same in both, the rest is not."""
+    rest = math.hypot(*(sd for source, sd in found.time.errors.items() if source != "device"))
+    factor = math.exp(CONFIDENCE_SDS * math.sqrt(2) * rest)
+    return (
+        f"The order of two passes on this device is safe from a ratio of {factor:.2f} on, if the kernels of the other "
+        "are known as well; ctxbench choose tells how many orders are."
+    )

@@ -9,13 +9,10 @@ import numpy as np
 from ctxbench.base.errors import UsageError
 from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.probes import kernel
-from ctxbench.plugins.predict.rates import Effects, Era, Factor, calibration, effects, rate
+from ctxbench.plugins.predict.rates import Effects, Era, Factor, calibration, dtypes_for, rate, shared
 from ctxbench.plugins.predict.sheet import DeviceSpec
 
 # Standard deviations, in logarithms.
-# Cards of one model differ, and their hosts, clocks and libraries: as two studies of one device do, for all its
-# classes alike.
-CARD_SD = 0.12
 # Between the software of two eras on one device: P100 and T4, measured in both.
 ERA_SD = 0.15
 # A device that was calibrated itself: its clocks from day to day on a GPU; on a CPU also where its maps lie and what
@@ -27,21 +24,25 @@ CPU_BETWEEN = 0.5
 FEWEST_KERNELS, MOST_APART = 5, 2.5
 
 
-def effects_of(sheet: DeviceSpec, era: Era) -> Effects:
+def effects_of(sheet: DeviceSpec, era: Era, dtype: str = "float32") -> Effects:
     """A device's effects: from the kernels that were measured on it, else from those of its model.
 
-    A class that was measured in the other era alone has the error of that, too.
+    A class that was measured in the other era alone has the error of that, too. Without a kernel of the model in the
+    dtype the card is unknown.
     """
     found = calibration()
     between = {f"{group}|{dtype}": each.between for (group, dtype), each in found.efficiencies.items()}
     if sheet.kernels_ms:
         card_sd, least = (SAME_CPU_SD, CPU_BETWEEN) if sheet.backend == "cpu" else (SAME_CARD_SD, 0.0)
         device_sd = max(found.device_sd, least)
-        return effects(_own_factors(sheet.model_dump_json()), between, device_sd, card_sd, least)
+        own_factors = _own_factors(sheet.model_dump_json())
+        return Effects(*shared(own_factors, between, device_sd, least), card_sd, own_factors, least)
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
     own, apart = (found.devices.get((sheet.title, each), {}) for each in (era, other))
     measured = {group: replace(each, noise=math.hypot(each.noise, ERA_SD)) for group, each in apart.items()} | dict(own)
-    return effects(measured, between, found.device_sd, CARD_SD)
+    log, _ = shared(measured, between, found.device_sd)
+    known = {group.rpartition("|")[2] for group in measured} & set(dtypes_for(dtype))
+    return Effects(log, 0.0, found.errors["known" if known else "unknown"], measured, knows_card=bool(known))
 
 
 def compared(sheet: DeviceSpec) -> list[tuple[str, int, str]]:

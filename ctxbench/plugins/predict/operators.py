@@ -22,7 +22,7 @@ from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import Device
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile, Phase, Step
-from ctxbench.plugins.predict.work import Class, Convolution, Product, Turn, Work
+from ctxbench.plugins.predict.work import BLOCK_RATE, THREAD_S, Class, Convolution, Product, Turn, Work
 
 # fmt: off
 # No kernel: memory is taken or named.
@@ -50,6 +50,8 @@ _TRANSCENDENTAL = frozenset((
 ))
 _COPIES = frozenset(("copy", "clone", "contiguous", "_to_copy", "cat"))
 _SOFTMAX = frozenset(("_softmax", "_safe_softmax"))
+# One thread for each output pixel, which takes the maps of the batch one after the other (ATen's UpSample*.cu).
+_LOOPS_OVER_MAPS = frozenset(("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"))
 # fmt: on
 _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd", "qr")
 
@@ -136,6 +138,8 @@ def _kernels(call: Call) -> list[Work]:
         return _group_norm(call)
     if "_pool" in name:
         return [_pooling(call)]
+    if name in _LOOPS_OVER_MAPS and call.args[0].is_contiguous():
+        return [Work("elementwise", _moved(call), serial_s=call.args[0].shape[:2].numel() * THREAD_S)]
     if name.startswith("_fft_"):
         return [_fourier(call)]
     if name.startswith(_SOLVERS) and name not in _REDUCTIONS:
@@ -261,7 +265,8 @@ def _batch_norm(call: Call) -> Work:
 def _layer_norm(call: Call) -> Work:
     """A block for each row, which reads it for its sums and again for the result."""
     data, rows = call.args[0], max(1, call.out[1].numel())
-    return Work("norm", _moved(call), block_bytes=(2 * _extent(data) + _extent(call.out[0])) // rows)
+    moved = (2 * _extent(data) + _extent(call.out[0])) // rows
+    return Work("norm", _moved(call), serial_s=moved / BLOCK_RATE)
 
 
 def _group_norm(call: Call) -> list[Work]:
@@ -272,7 +277,7 @@ def _group_norm(call: Call) -> list[Work]:
     backward = call.operator.endswith("_backward")
     read = sum(_extent(tensor) for tensor in call.args[: 2 if backward else 1])
     blocks = call.args[1].shape[:2].numel() if backward else call.out[1].numel()
-    sums = Work("row reduction", read, block_bytes=read // max(1, blocks))
+    sums = Work("row reduction", read, serial_s=read // max(1, blocks) / BLOCK_RATE)
     return [sums, Work("elementwise", read + _extent(call.out[0]))]
 
 

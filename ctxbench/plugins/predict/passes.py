@@ -49,6 +49,7 @@ class PassTime:
     host_ms: float
     other_era_ms: float
     default_ms: float
+    dtype: str
     era: Era
     host_us: float
     host_origin: Literal["assumed", "scaled", "measured"]
@@ -62,7 +63,7 @@ class PassTime:
     @property
     def assumed_share(self) -> float:
         """The share of the kernels' time that is in classes without measurements."""
-        return self._share(lambda kernel: kernel.rate.basis == "assumed")
+        return self._share(lambda kernel: kernel.rate.is_assumed)
 
     def _share(self, counts: Callable[[Kernel], bool]) -> float:
         total = sum(kernel.ms for kernel in self.kernels)
@@ -81,7 +82,7 @@ class PassTime:
             host = {"us": self.host_us, "origin": self.host_origin}
             found.append((LAUNCHES, {"host_ms": self.host_ms, "device_ms": self.device_ms, **host}))
         if self.assumed_share > ASSUMED_NOTE:
-            kinds = dict.fromkeys(kernel.work.kind for kernel in self.kernels if kernel.rate.basis == "assumed")
+            kinds = dict.fromkeys(kernel.work.kind for kernel in self.kernels if kernel.rate.is_assumed)
             found.append(("time_assumed", {"share": self.assumed_share, "classes": [*kinds]}))
         ratio = self.other_era_ms / self.time.value if self.time.value else 1.0
         if max(ratio, 1 / ratio) > ERAS_NOTE:
@@ -89,6 +90,8 @@ class PassTime:
             found.append(("time_era", {"other": other, "ms": self.other_era_ms}))
         if significant(self.default_ms) != significant(self.time.value):
             found.append((NO_TF32, {"ms": self.default_ms, "ratio": self.default_ms / self.time.value}))
+        if self._share(lambda kernel: not kernel.rate.knows_card) > ASSUMED_NOTE:
+            found.append(("time_card", {"dtype": self.dtype}))
         if self.unknown:
             found.append(("time_unknown", {"operators": self.unknown}))
         if self._share(lambda kernel: not kernel.rate.has_dtype) > ASSUMED_NOTE:
@@ -129,6 +132,7 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
         host_ms=host,
         other_era_ms=max(device_ms(dtype, other), host),
         default_ms=max(device_ms(TF32_CONVOLUTIONS if dtype == "float32" else dtype, era), host),
+        dtype=dtype,
         era=era,
         host_us=sheet.host_us or HOST_US,
         host_origin="assumed" if not sheet.host_us else "measured" if sheet.kernels_ms else "scaled",
@@ -156,8 +160,8 @@ def _kernels(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str, era: 
     """The kernels of a pass; those that do the same work are priced once."""
     autocast = DTYPES[dtype].autocast
     sheet.peak(autocast or ("float32" if dtype == TF32_CONVOLUTIONS else dtype))
-    known = effects_of(sheet, era)
-    priced = cache(lambda work, own: _priced(work, rate(work, known, own), (sheet, own, era)))
+    known = cache(lambda own: effects_of(sheet, era, autocast or own))
+    priced = cache(lambda work, own: _priced(work, rate(work, known(own), own), (sheet, own, era)))
     return tuple(
         Kernel(each, work, own, *priced(work, own))
         for each in operators

@@ -1,8 +1,8 @@
 """Efficiency of each class of kernels against a data sheet's figures: fitted to measured kernels, or assumed.
 
-`efficiencies.csv` and `devices.csv` are written by research/calibrate_time.py; their first lines say from which
-measurements. The error of a predicted time has parts: the device's, which all its kernels share; the class's on this
-device; the kernel's. `effects` says which are known of a device.
+`efficiencies.csv` and `devices.csv` are written by research/calibrate_time.py, `errors.csv` by research/band_widths.py;
+their first lines say from what. The error of a predicted time has parts: the device's, which all its kernels share; the
+class's on this device; the kernel's. `effects` says which are known of a device.
 """
 
 import csv
@@ -40,7 +40,6 @@ LAYOUT_SD = 0.4  # of a layout that was not measured: as narrow convolutions in 
 CONVERSION = 1.2
 # What a gradient that was not measured differs by from its forward kernel: as gradients do that were.
 TURN_SD = 0.35
-Basis = Literal["measured on this device", "measured on other devices", "assumed"]
 
 
 @dataclass(frozen=True)
@@ -49,23 +48,24 @@ class Rate:
 
     `watts` is the power for each TFLOP/s of a unit's peak that sustains half of that peak. `factor` multiplies the
     time: what the device's own measurements say. Standard deviations of the logarithm of the time: `device` times the
-    error that all classes share, `own` of the class, `within` of one kernel. `like` is the class that was measured in
-    place of this one; without `has_dtype` it was measured in another dtype, without `has_layout` in the other layout.
-    `of_networks`: it was fitted to whole networks, in each of which the kernels of a class err alike.
+    error that all classes share, `own` of the class, `within` of one kernel. Without `has_dtype` the class was measured
+    in another dtype, without `has_layout` in the other layout.
+    `of_networks`: it was fitted to whole networks, in each of which the kernels of a class err alike. Without
+    `knows_card` no kernel of the card was measured in the dtype.
     """
 
     compute: float
     bandwidth: float
-    basis: Basis
     watts: float = 0.0
     factor: float = 1.0
     device: float = 0.0
     own: float = 0.0
     within: float = 0.0
-    like: str = ""
     has_dtype: bool = True
     has_layout: bool = True
     of_networks: bool = False
+    is_assumed: bool = False
+    knows_card: bool = True
 
     @property
     def sd(self) -> float:
@@ -165,7 +165,7 @@ class Effects:
     """Effects of a device: the factor that its classes share with its error, and each class's own.
 
     A class's logarithm is `(1 - weight) * shared + weight * measured`, with an error of its own. `card_sd` is what the
-    device at hand may differ by from the measured one, `least_between` the least that its classes differ by.
+    device at hand may differ by in all classes alike, `least_between` the least that its classes differ by.
     """
 
     shared: float
@@ -173,6 +173,7 @@ class Effects:
     card_sd: float
     measured: Mapping[str, Factor] = field(default_factory=dict)
     least_between: float = 0.0
+    knows_card: bool = True
 
     def of(self, group: str, between: float, size: float) -> tuple[float, float, float]:
         """The logarithm of a class's factor, its share of the device's error, and its own error."""
@@ -182,24 +183,19 @@ class Effects:
         return log, math.hypot((1 - weight) * self.shared_sd, self.card_sd), between * math.sqrt(1 - weight)
 
 
-def effects(
-    measured: Mapping[str, Factor],
-    between: Mapping[str, float],
-    device_sd: float,
-    card_sd: float,
-    least_between: float = 0.0,
-) -> Effects:
-    """A device's effects from its measured factors.
+def shared(
+    measured: Mapping[str, Factor], between: Mapping[str, float], device_sd: float, least_between: float = 0.0
+) -> tuple[float, float]:
+    """The logarithm of the factor that a device's classes share, and its error.
 
-    The shared one is a mean of the classes', weighted by how well each tells it, and drawn to 0 by `device_sd`.
+    A mean of the classes' factors, weighted by how well each tells it, and drawn to 0 by `device_sd`.
     """
     weights = {
         group: 1 / (max(between.get(group, 0.0), least_between) ** 2 + factor.noise**2)
         for group, factor in measured.items()
     }
     precision = 1 / device_sd**2 + math.fsum(weights.values())
-    shared = math.fsum(weights[group] * factor.mean for group, factor in measured.items()) / precision
-    return Effects(shared, precision**-0.5, card_sd if measured else 0.0, measured, least_between)
+    return math.fsum(weights[group] * factor.mean for group, factor in measured.items()) / precision, precision**-0.5
 
 
 def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
@@ -208,29 +204,32 @@ def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
     found, own, groups, spread = _efficiency(work, dtype)
     dtype_known = dtype if own == "float32" else own
     group = next((each for each in groups if f"{each}|{dtype_known}" in known.measured), groups[-1])
-    is_measured = f"{group}|{dtype_known}" in known.measured
     log, device, own_sd = known.of(f"{group}|{dtype_known}", found.between, work.bytes)
     dense_last = work.channels_last and work.kind not in NARROW and unit_of(work, dtype) == "float32"
     has_layout = not dense_last and groups[-1].endswith(CHANNELS_LAST) == work.group.endswith(CHANNELS_LAST)
     return Rate(
         compute=found.compute,
         bandwidth=found.bandwidth,
-        basis="assumed" if found.assumed and not is_measured else _BASES[is_measured],
         watts=calibration().watts["float32" if unit_of(work, dtype) in ("float32", "float64") else "float16"],
         factor=math.exp(log),
         device=device,
         own=math.hypot(own_sd, spread, 0.0 if has_layout else LAYOUT_SD),
         within=found.within,
-        like="" if group == work.group else group,
         has_dtype=found.assumed or own == dtype,
         has_layout=has_layout,
         of_networks=found.of_networks,
+        is_assumed=found.assumed and f"{group}|{dtype_known}" not in known.measured,
+        knows_card=known.knows_card,
     )
 
 
-_BASES: tuple[Basis, Basis] = ("measured on other devices", "measured on this device")
 # Whose efficiencies a dtype takes where its own were not measured: first those of the same unit.
-_SUBSTITUTES = {"bfloat16": ("float16",), TF32: ("float16",)}
+_SUBSTITUTES = {"float64": ("float32",), "bfloat16": ("float16",), TF32: ("float16",)}
+
+
+def dtypes_for(dtype: str) -> tuple[str, ...]:
+    """The dtypes whose measurements stand for one's, the best first."""
+    return (dtype, *_SUBSTITUTES.get(dtype, ()))
 
 
 def class_of(work: Work) -> str:
@@ -246,7 +245,7 @@ def _efficiency(work: Work, dtype: str) -> tuple[Efficiency, str, list[str], flo
     """
     table, like = calibration().efficiencies, _LIKE.get(work.kind, work.kind)
     groups = list(dict.fromkeys((work.group, work.group.removesuffix(CHANNELS_LAST), work.kind, like)))
-    for own in dict.fromkeys((dtype, *_SUBSTITUTES.get(dtype, ()), "float32")):
+    for own in dict.fromkeys((*dtypes_for(dtype), "float32")):
         for group in groups:
             if found := table.get((group, own)):
                 dtype_sd = 0.0 if own == dtype else DTYPE_SD if own == "float32" else UNIT_SD
@@ -257,20 +256,21 @@ def _efficiency(work: Work, dtype: str) -> tuple[Efficiency, str, list[str], flo
 
 @dataclass(frozen=True)
 class Calibration:
-    """Fitted values: efficiencies by class and dtype, each device's measured factors by era, the shared error.
+    """Fitted values: efficiencies by class and dtype, each device's measured factors by era, what devices differ by.
 
-    `watts` of float32's units and of tensor cores ("float16").
+    `watts` of float32's units and of tensor cores ("float16"); `errors` of a card that is "known" or "unknown".
     """
 
     efficiencies: Mapping[tuple[str, str], Efficiency]
     devices: Mapping[tuple[str, str], Mapping[str, Factor]]
     device_sd: float
     watts: Mapping[str, float]
+    errors: Mapping[str, float]
 
 
 @cache
 def calibration() -> Calibration:
-    """`efficiencies.csv` and `devices.csv`. A device's factor has the error of as many kernels as were measured."""
+    """The three files. A device's factor has the error of as many kernels as were measured."""
     efficiencies, watts, device_sd = {}, {}, 0.0
     for row in _rows("efficiencies.csv"):
         if row["class"] == "any":
@@ -287,7 +287,8 @@ def calibration() -> Calibration:
         own[f"{row['class']}|{row['dtype']}"] = factor_of(
             float(row["factor"]), int(row["kernels"]), efficiencies[row["class"], row["dtype"]].within
         )
-    return Calibration(efficiencies, devices, device_sd, watts)
+    errors = {row["card"]: float(row["sd"]) for row in _rows("errors.csv")}
+    return Calibration(efficiencies, devices, device_sd, watts, errors)
 
 
 def factor_of(value: float, count: int, within: float) -> Factor:

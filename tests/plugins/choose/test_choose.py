@@ -50,6 +50,18 @@ def test_what_fits_is_ordered_by_time_and_the_rest_by_its_excess() -> None:
     assert [is_tied(each, fits, "t4") for each in fits] == [True, False, False]
 
 
+def test_the_orders_that_the_band_of_the_ratio_supports_are_counted() -> None:
+    found = [
+        candidate("sa", 90, 1.0),
+        candidate("a2", 90, 1.1),
+        candidate("linear", 90, 3.0),
+        candidate("dm", 200, 9.0),
+    ]
+    assert "On t4, the band of the ratio supports the order of 2 of 3 pairs that fit." in answer(
+        found, 100, ["t4"], "train"
+    )
+
+
 @pytest.mark.parametrize(("limit", "batch"), [(99, 0), (100, 1), (1_050, 10), (12_799, 127), (12_800, 128)])
 def test_the_largest_batch_is_found_by_halving(limit: int, batch: int) -> None:
     asked: list[int] = []

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -40,12 +41,10 @@ TEXTS = {
 }
 
 
-@pytest.fixture
-def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A repository with a commit for each text; their names, the oldest first."""
-    for name, value in OWN_GIT.items():
-        monkeypatch.setenv(name, value)
-    root = tmp_path / "repository"
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A repository with a commit for each text, and their names, the oldest first."""
+    root = tmp_path_factory.mktemp("made") / "repository"
     root.mkdir()
     git(root, "init", "--quiet", "--initial-branch=main")
     found = []
@@ -53,8 +52,16 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         commit(root, {"module.py": text} if text else {"README": "nothing\n"})
         git(root, "commit", "--quiet", "--amend", "--message", subject)
         found.append(git(root, "rev-parse", "HEAD"))
-    monkeypatch.chdir(root)
-    return found
+    return root, found
+
+
+@pytest.fixture
+def names(repository: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commits' names, in a copy of the repository for one test."""
+    for name, value in OWN_GIT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(shutil.copytree(repository[0], tmp_path / "repository"))
+    return repository[1]
 
 
 @pytest.fixture

@@ -227,51 +227,26 @@ def assert_torchprofile_agrees(module: nn.Module, x: Tensor) -> None:
     assert 0 <= theirs.macs - (ours.macs - sum(scans.values())) <= SIZE_ARITHMETIC
 
 
-@pytest.mark.parametrize("shape", [(2, 64, 12, 10), (1, 128, 9, 11)], ids=str)
 @pytest.mark.parametrize("name", registry.names())
-def test_registry_agrees_with_torchprofile(name: str, shape: tuple[int, ...]) -> None:
+def test_registry_agrees_with_torchprofile(name: str) -> None:
     torch.manual_seed(0)
-    module, x = registry.get(name).build(shape[1]), torch.rand(shape)
-    assert_torchprofile_agrees(module, x)
+    assert_torchprofile_agrees(registry.get(name).build(64, FEW.get(name, {})), torch.rand(2, 64, 12, 10))
 
 
 @pytest.mark.parametrize("name", registry.names())
 def test_registry_agrees_with_flop_counter(name: str) -> None:
-    module, x = registry.get(name).build(64), torch.empty(2, 64, 12, 10)
+    module, x = registry.get(name).build(64, FEW.get(name, {})), torch.empty(2, 64, 12, 10)
     assert count_macs(module, x).macs_matmul == flops(module, x)
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("shape", [(1, 512, 128, 128), (16, 512, 256, 256), (3, 128, 9, 11)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 512, 128, 128), (3, 128, 9, 11)], ids=str)
 @pytest.mark.parametrize("name", registry.names())
 def test_registry_agrees_with_its_closed_form(name: str, shape: tuple[int, int, int, int], training: bool) -> None:
     entry, hparams = registry.get(name), FEW["vim"] if name == "vim" else {}
     count = count_macs(entry.build(shape[1], hparams), torch.empty(shape, device="meta"), training=training)
     moved = shape[1] * 64 if name == "ema" and training else 0  # the mean of the bases over the batch
     assert entry.closed_form("macs", shape, hparams) == count.macs - moved
-
-
-# torchprofile 0.1.0 prints up to 8 more for an implementation that multiplies sizes in Python, and 3N (linear) or 8N
-# (focused_linear) more for one that writes `1 / x` where these modules divide.
-@pytest.mark.parametrize(
-    ("name", "macs"),
-    [
-        ("sa", 292_057_776_128),
-        ("da", 245_920_432_128),
-        ("a2", 25_803_358_208),
-        ("apc", 18_031_864_832),
-        ("dm", 35_086_444_544),
-        ("acf", 79_461_089_280),
-        ("ham_cd", 16_190_017_536),
-        ("ham_nmf", 17_559_650_304),
-        ("ham_vq", 16_121_856_000),
-        ("linear", 6_470_762_496),
-        ("focused_linear", 18_513_658_368),
-    ],
-)
-def test_full_size(name: str, macs: int) -> None:
-    module = registry.get(name).build(512)
-    assert count_macs(module, torch.empty(1, 512, 128, 128, device="meta")).macs == macs
 
 
 def test_ops_without_a_rule_are_listed() -> None:

@@ -1,5 +1,7 @@
 """The predicted CUDA peaks at full size against the figures that the Hamburger paper printed (its Table 3)."""
 
+from functools import cache
+
 import pytest
 import torch
 from field_cases import FEW, modes_of
@@ -23,6 +25,7 @@ PAPER = {  # MiB in training and in inference; the training figure of DA cannot 
 }
 
 
+@cache
 def predict(
     key: str, mode: Mode, device: Device, shape: tuple[int, ...] = (1, 512, 128, 128), **hparams: int
 ) -> MemoryProfile:
@@ -63,6 +66,7 @@ def test_training_da_cannot_take_what_the_paper_prints() -> None:
     assert mib(profile) == 5198
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "mode"), [(key, mode) for key in registry.names() for mode in modes_of(key)])
 def test_the_registry_has_no_mark_and_explains_its_peak_in_full(key: str, mode: Mode) -> None:
     profile = predict(key, mode, "cuda", **(FEW["vim"] if key == "vim" else {}))

@@ -1,8 +1,6 @@
 """The profile: lifetimes, groups, sentences with computed numbers, remedies, the drawing."""
 
 import gc
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -244,19 +242,6 @@ def test_checkpointing_blocks_is_a_remedy_where_it_helps() -> None:
 def test_the_drawing_is_written(profile: MemoryProfile, tmp_path: Path, suffix: str) -> None:
     plot(profile, tmp_path / f"memory.{suffix}")
     assert (tmp_path / f"memory.{suffix}").stat().st_size > 1000
-
-
-@pytest.mark.slow
-def test_the_convention_and_the_profiles_types_load_without_torch() -> None:
-    code = """
-import sys
-from ctxbench.plugins.memory.profile import MemoryProfile
-from ctxbench.plugins.memory.convention import CONVENTION
-assert "torch" not in sys.modules
-from ctxbench.plugins.memory.predict import predict_peak
-assert "torch" in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_memory_convention_is_that_of_the_predictor() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from field_cases import modes_of
+from field_cases import FEW, modes_of
 from torch import Tensor, nn
 
 from ctxbench import registry
@@ -85,6 +85,6 @@ def test_too_little_memory_for_float64_is_a_reason() -> None:
 
 @pytest.mark.parametrize("module", registry.names())
 def test_every_module_has_both_errors(module: str) -> None:
-    hparams: dict[str, Any] = {"init": "fixed", "rank": 4} if module.startswith("ham") else {}
+    hparams = {"init": "fixed", "rank": 4} if module.startswith("ham") else FEW.get(module, {})
     for mode in modes_of(module):
         assert 0 < measured(module, mode, **hparams)[f"error_{mode}"] < 1e-2

@@ -17,6 +17,8 @@ from ctxbench.plugins.predict.operators import profiled
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
 
+pytestmark = pytest.mark.slow  # small cases, which take seconds together
+
 SCANNED = {"ss2d": "ctxbench::selective_scan", "vim": "ctxbench::selective_scan", "bi_wkv": "ctxbench::wkv"}
 
 

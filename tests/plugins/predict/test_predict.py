@@ -21,7 +21,7 @@ from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.training import with_loss
 from ctxbench.plugins.predict import NO_TF32, rates
 from ctxbench.plugins.predict import effects as predict_effects
-from ctxbench.plugins.predict.effects import CARD_SD, effects_of
+from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.listed import device_table
 from ctxbench.plugins.predict.operators import Operator, operators_of
 from ctxbench.plugins.predict.passes import time_of
@@ -30,15 +30,16 @@ from ctxbench.plugins.predict.rates import (
     HOST_SD,
     HOST_US,
     Calibration,
+    Effects,
     Efficiency,
     Era,
     Factor,
     calibration,
-    effects,
+    shared,
 )
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet, sheets
 from ctxbench.plugins.predict.training import step_of
-from ctxbench.plugins.predict.work import Convolution, Product, Work
+from ctxbench.plugins.predict.work import BLOCK_RATE, THREAD_S, Convolution, Product, Work
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -62,7 +63,8 @@ def plain_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every class at its whole peak and half of the bandwidth; devices differ by 0.3, classes by 0.2, kernels 0.1."""
     kinds = ("large product", "elementwise", "row reduction")
     table = {(kind, "float32"): Efficiency(1.0, 0.5, 0.2, 0.1) for kind in kinds}
-    plain = Calibration(table, {}, 0.3, {"float32": 0.0, "float16": 0.0})
+    errors = {"known": 0.1, "unknown": 0.3}
+    plain = Calibration(table, {}, 0.3, {"float32": 0.0, "float16": 0.0}, errors)
     monkeypatch.setattr(rates, "calibration", lambda: plain)
     monkeypatch.setattr(predict_effects, "calibration", lambda: plain)
 
@@ -371,6 +373,7 @@ def test_a_pass_of_small_kernels_is_bound_by_their_launches() -> None:
 def test_efficiencies_are_below_the_data_sheet_and_their_errors_are_finite() -> None:
     found = rates.calibration()
     assert 0.05 < found.device_sd < 0.3
+    assert 0.03 < found.errors["known"] < found.errors["unknown"] < 0.3
     for (group, dtype), each in found.efficiencies.items():
         assert 0 < each.bandwidth <= 1.5, (group, dtype)
         assert each.compute * TILE_RATE < 1.3, (group, dtype)
@@ -383,17 +386,17 @@ def test_efficiencies_are_below_the_data_sheet_and_their_errors_are_finite() -> 
 def test_a_class_measured_on_a_device_has_a_factor_between_its_own_and_that_of_the_device() -> None:
     between = {"measured": 0.2, "other": 0.2}
     one = {"measured": Factor(((0.0, 0.5),), 0.1)}
-    found = effects(one, between, device_sd=0.3, card_sd=0.0)
+    found = Effects(*shared(one, between, device_sd=0.3), 0.0, one)
     # a normal prior of 0.3 for the device and 0.2 for the class, and a measurement of 0.5 with an error of 0.1
     variance = 0.3**2 + 0.2**2 + 0.1**2
-    shared = 0.5 * 0.3**2 / variance
-    assert found.shared == pytest.approx(shared)
+    log = 0.5 * 0.3**2 / variance
+    assert found.shared == pytest.approx(log)
     assert found.shared_sd == pytest.approx(math.sqrt(0.3**2 - 0.3**4 / variance))
-    log, device, own = found.of("measured", 0.2, 1.0)
-    assert log == pytest.approx(0.5 * (0.3**2 + 0.2**2) / variance)  # the mean of what is known of the sum of both
+    of_both, device, own = found.of("measured", 0.2, 1.0)
+    assert of_both == pytest.approx(0.5 * (0.3**2 + 0.2**2) / variance)  # the mean of what is known of the sum of both
     assert device**2 + own**2 == pytest.approx((0.3**2 + 0.2**2) * 0.1**2 / variance)
-    assert found.of("other", 0.2, 1.0) == pytest.approx((shared, found.shared_sd, 0.2))
-    nothing = effects({}, between, 0.3, 0.1)
+    assert found.of("other", 0.2, 1.0) == pytest.approx((log, found.shared_sd, 0.2))
+    nothing = Effects(*shared({}, between, 0.3), 0.0)
     assert nothing.of("other", 0.2, 1.0) == pytest.approx((0.0, 0.3, 0.2))
 
 
@@ -406,14 +409,70 @@ def test_a_device_with_measurements_has_its_own_factor() -> None:
     relu = Work("elementwise", 2**30)
     own = rates.rate(relu, effects_of(sheet("v100-pcie"), "cuda"))
     other = rates.rate(relu, effects_of(sheet("rtx-4090"), "cuda"))
-    assert (own.basis, other.basis) == ("measured on this device", "measured on other devices")
     measured = rates.calibration().devices["Tesla V100-PCIE-32GB", "cuda"]["elementwise|float32"].mean
     assert math.log(own.factor) == pytest.approx(measured, abs=0.02)
     assert other.factor == 1
-    assert own.device > CARD_SD
+    assert (own.device, other.device) == tuple(rates.calibration().errors[card] for card in ("known", "unknown"))
     assert own.sd < other.sd
     seconds, _ = own.seconds(relu, sheet("v100-pcie"), "float32")
     assert seconds == pytest.approx(own.factor * 2**30 / (own.bandwidth * 900e9))
+
+
+@pytest.mark.parametrize(
+    ("card", "dtype", "told"),
+    [
+        ("v100-pcie", "float32", []),
+        ("v100-pcie", "float16", ["float16"]),  # the other V100 was measured in it
+        ("rtx-3090", "autocast-float16", []),
+        ("rtx-3090", "float32", ["float32"]),
+        ("rtx-4090", "float32", ["float32"]),
+    ],
+)
+def test_a_card_without_a_measured_kernel_has_a_note(card: str, dtype: str, told: list[str]) -> None:
+    relu = Operator("relu", "forward", CallSite(), (Work("elementwise", 2**30),), dtype.removeprefix("autocast-"))
+    found = time_of([relu], sheet(card), dtype)
+    assert [str(note) for note in found.notes() if note.code == "time_card"] == [
+        f"No kernel of this card was measured in {each}: other cards stand for it, and the band is wider."
+        for each in told
+    ]
+    assert found.time.errors["device"] == pytest.approx(
+        rates.calibration().errors["unknown" if told else "known"], rel=0.01
+    )
+
+
+def test_upsampling_of_contiguous_maps_takes_a_thread_for_each_pixel_over_all_maps() -> None:
+    layer, x = nn.Upsample(scale_factor=2, mode="bilinear"), meta(64, 512, 7, 7)
+    (operator,) = operators_of(layer, x, mode="infer")
+    assert [work.serial_s for work in operator.works] == [64 * 512 * THREAD_S]
+    ms = time_of([operator], sheet("rtx-3090")).device_ms
+    assert 64 * 512 * 0.2e-3 < ms < 64 * 512 * 0.5e-3  # timm's EfficientFormerV2: 0.24 to 0.38 us a map
+    (last,) = operators_of(layer, x.to(memory_format=torch.channels_last), mode="infer")
+    assert [work.serial_s for work in last.works] == [0.0]
+    assert time_of([last], sheet("rtx-3090")).device_ms < ms / 50
+
+
+class WithoutAutocast(nn.Module):
+    """A norm in float32 and a layer under the case's autocast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.project = nn.LayerNorm(64), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(device_type=x.device.type, enabled=False):
+            x = self.norm(x.float())
+        projected: Tensor = self.project(x)
+        return projected
+
+
+@pytest.mark.parametrize(
+    ("autocast", "dtype"), [(None, "float32"), (torch.float16, "autocast-float16")], ids=["without", "with"]
+)
+def test_a_part_that_switches_autocast_off_has_a_time(autocast: torch.dtype | None, dtype: str) -> None:
+    found = operators_of(WithoutAutocast().to("meta"), meta(256, 64), mode="infer", autocast=autocast)
+    dtypes = {each.name: each.dtype for each in found}
+    assert (dtypes["native_layer_norm"], dtypes["addmm"]) == ("float32", dtype.removeprefix("autocast-"))
+    assert time_of(found, sheet("rtx-3090"), dtype).device_ms > 0
 
 
 def test_kernels_that_do_the_same_err_alike_and_others_average_out() -> None:
@@ -520,7 +579,7 @@ def test_group_norm_sums_by_blocks_and_reads_the_map_again() -> None:
     (operator,) = operators_of(nn.GroupNorm(4, 64, device="meta"), meta(2, 64, 16, 16), mode="infer")
     size = 4 * 2 * 64 * 16 * 16
     sums, rest = operator.works
-    assert (sums.bytes, sums.block_bytes, rest.bytes) == (size, size // 8, 2 * size)
+    assert (sums.bytes, sums.serial_s, rest.bytes) == (size, size // 8 / BLOCK_RATE, 2 * size)
 
 
 def test_the_window_of_a_pooling_is_read_by_each_output() -> None:

@@ -120,7 +120,7 @@ def test_a_pass_is_explained_by_operator() -> None:
     text = CliRunner().invoke(cli.app, options, catch_exceptions=False, env={"COLUMNS": "200"}).output
     assert "sa [1, 512, 64, 64] float32, train: predicted for NVIDIA A100-PCIE-40GB, not measured:" in text
     assert "large product" in text
-    assert "measured on this device" in text
+    assert "The order of two passes on this device is safe from a ratio of 1." in text
     assert "bandwidth" in text
 
 

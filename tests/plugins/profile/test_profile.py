@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from fake_clock import FakeClock
-from field_cases import modes_of
+from field_cases import FEW, modes_of
 from torch import Tensor, nn
 
 import ctxbench
@@ -35,6 +35,8 @@ from ctxbench.plugins.profile.profile import BYS, Pass, Profile
 from ctxbench.plugins.profile.static import Known, known, predicted
 from ctxbench.plugins.profile.texts import headline
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 ROOF = Roof(1e12, 1e11, 1e-6)
 
 
@@ -43,10 +45,6 @@ class Packed:
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
-
-
-# Of the states of a scan, all alike, the registry's default of 16 would take seconds.
-FEW: dict[str, dict[str, int]] = {"vim": {"d_state": 2}}
 
 
 def on_meta(key: str) -> tuple[nn.Module, Tensor]:
@@ -58,35 +56,8 @@ def counted(module: nn.Module, x: Tensor, mode: Mode) -> Costs:
     return known(module, x, mode=mode, device="cpu", dtype="float32", autocast=None, roof=ROOF).costs
 
 
-@pytest.mark.parametrize("key", registry.names())
-def test_the_macs_of_all_lines_are_those_of_the_module(key: str) -> None:
-    module, x = on_meta(key)
-    for mode in modes_of(key):
-        whole = (count_macs if mode == "infer" else count_training_macs)(module, x).macs
-        taken = Pass(mode, counted(module, x, mode).all, ROOF, (1.0, 1.0, 1.0))
-        assert sum(part.macs for part in taken.parts("line")) == whole > 0
-        assert sum(part.macs for part in taken.parts("operator")) == whole
-        assert taken.parts("submodule")[0].macs == whole
-        assert not [cost for cost in taken.costs if cost.macs and cost.place.own is None]
-
-
-@pytest.mark.parametrize("key", registry.names())
-def test_the_bytes_of_all_lines_are_those_of_the_peak_and_of_what_is_saved(key: str) -> None:
-    module, x = on_meta(key)
-    for mode in modes_of(key):
-        memory = predict_peak(module, x, mode=mode, device="cpu")
-        parts = Pass(mode, counted(module, x, mode).all, ROOF, (1.0, 1.0, 1.0)).parts("line")
-        saved = sum(block.bytes for block in memory.allocations if block.category == "saved for backward")
-        assert sum(part.peak_bytes for part in parts) == memory.peak_bytes
-        assert sum(part.saved_bytes for part in parts) == saved
-        assert bool(saved) == (mode == "train" and key != "dwconv")  # which keeps its input and its weight alone
-
-
-@pytest.mark.parametrize("key", [key for key in registry.names() if "train" in modes_of(key)])
-def test_what_the_lines_save_is_what_autograd_packs(key: str) -> None:
-    """Counted by PyTorch's own hooks on the CPU, each storage once, without the input, the weights and the output."""
-    torch.manual_seed(0)
-    module, x = registry.get(key).build(64, FEW.get(key, {})).train(), torch.randn(1, 64, 16, 16)
+def packed_bytes(module: nn.Module, x: Tensor) -> int:
+    """Bytes that autograd keeps, by PyTorch's hooks: each storage once, without the input, the weights, the output."""
     packed: weakref.WeakSet[Packed] = weakref.WeakSet()
 
     def pack(tensor: Tensor) -> Packed:
@@ -98,10 +69,30 @@ def test_what_the_lines_save_is_what_autograd_packs(key: str) -> None:
         output = module(x)
     storages = [each.tensor.untyped_storage() for each in packed]
     others = {each.untyped_storage()._cdata for each in (x, output, *module.parameters(), *module.buffers())}
-    sizes = {each._cdata: each.nbytes() for each in storages if each._cdata not in others}
-    memory = predict_peak(module, x, mode="train", device="cpu")
-    numbers = sum(block.bytes for block in memory.allocations if block.saved_by == "number")  # which no hook gets
-    assert sum(cost.saved_bytes for cost in counted(module, x, "train").all) == sum(sizes.values()) + numbers
+    return sum({each._cdata: each.nbytes() for each in storages if each._cdata not in others}.values())
+
+
+@pytest.mark.parametrize("key", registry.names())
+def test_the_costs_of_all_lines_are_those_of_the_module(key: str) -> None:
+    module, x = on_meta(key)
+    for mode in modes_of(key):
+        whole = (count_macs if mode == "infer" else count_training_macs)(module, x).macs
+        memory = predict_peak(module, x, mode=mode, device="cpu")
+        taken = Pass(mode, counted(module, x, mode).all, ROOF, (1.0, 1.0, 1.0))
+        lines = taken.parts("line")
+        assert sum(part.macs for part in lines) == whole > 0
+        assert sum(part.macs for part in taken.parts("operator")) == whole
+        assert taken.parts("submodule")[0].macs == whole
+        assert not [cost for cost in taken.costs if cost.macs and cost.place.own is None]
+        kept = [block for block in memory.allocations if block.category == "saved for backward"]
+        assert sum(part.peak_bytes for part in lines) == memory.peak_bytes
+        saved = sum(part.saved_bytes for part in lines)
+        assert saved == sum(block.bytes for block in kept)
+        assert bool(saved) == (mode == "train" and key != "dwconv")  # which keeps its input and its weight alone
+        if mode == "train":
+            real = registry.get(key).build(64, FEW.get(key, {})).train()
+            numbers = sum(block.bytes for block in kept if block.saved_by == "number")  # which no hook gets
+            assert saved == packed_bytes(real, torch.randn(1, 64, 16, 16)) + numbers
 
 
 # Slow lines. The gradient of the first three costs nothing: in training, a convolution's may be further from the roof.

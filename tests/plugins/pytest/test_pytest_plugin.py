@@ -78,11 +78,21 @@ def test_settings_afterwards():
 """
 
 
-@pytest.fixture
-def repository(pytester: pytest.Pytester) -> pytest.Pytester:
-    """A folder with a module, whose tests run in a process of their own."""
-    pytester.path.joinpath("my_module.py").write_text(MODULE, encoding="utf-8")
-    return pytester
+WRONG = {
+    '"ham_nmff"': "unknown module 'ham_nmff'; did you mean 'ham_nmf'?",
+    '"nowhere.py:Context"': "there is no file *nowhere.py",
+    '"no_such_package.module:Context"': "there is no module 'no_such_package.module' to import",
+    '"my_module.py:Contxt"': "unknown class in my_module.py 'Contxt'; did you mean 'Context'? (known: *",
+    '"sa", shape=(1, 64, 32)': "shape (1, 64, 32) has 3 numbers; it takes four, B,C,H,W, such as 1,512,128,128",
+    '"sa", shape=(1, 64, 0, 32)': "shape (1, 64, 0, 32) holds 0; each of B,C,H,W is at least 1",
+    '"sa", mode="eval"': "unknown mode 'eval' (known: infer, train)",
+    '"sa", dtype="float23"': "unknown dtype 'float23'; did you mean 'float32'? (known: *",
+    '"sa", dtype="tf32"': "tf32 exists on CUDA devices only",
+    '"sa", device="tpu"': "unknown device 'tpu'; did you mean 'cpu'?*",
+    '"sa", threads=0': "threads is 0; it is at least 1, or None for torch's default",
+    '"ham_nmf", stepz=3': "unknown hyper-parameter of 'ham_nmf' 'stepz'; did you mean 'steps'? (known: *",
+    '"my_module.py:Endless", shape=(1, 8, 4, 4)': "the output of the infer pass holds NaN or infinity",
+}
 
 
 def benchmarks(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -91,11 +101,17 @@ def benchmarks(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return content["machine_info"], content["benchmarks"]
 
 
-def test_a_user_s_module_and_under_pytest_benchmark(repository: pytest.Pytester) -> None:
-    repository.makepyfile(test_benchmark=BENCHMARK, test_steps=STEPS)
-    result = repository.runpytest_subprocess("--benchmark-json=out.json", "--benchmark-max-time=0.001")
-    result.assert_outcomes(passed=3 + 5)
-    machine, (infer, train, other) = benchmarks(repository.path / "out.json")
+def test_a_user_s_module_and_under_pytest_benchmark(pytester: pytest.Pytester) -> None:
+    pytester.path.joinpath("my_module.py").write_text(MODULE, encoding="utf-8")
+    wrong = [f"def test_{n}(ctxbench_case):\n    ctxbench_case({each})\n" for n, each in enumerate(WRONG)]
+    pytester.makepyfile(test_benchmark=BENCHMARK, test_steps=STEPS, test_wrong="\n".join(wrong))
+    result = pytester.runpytest_subprocess("--benchmark-json=out.json", "--benchmark-max-time=0.001")
+    result.assert_outcomes(passed=3 + 5, failed=len(WRONG))
+    # Between two headings stands the sentence and nothing else.
+    result.stdout.fnmatch_lines(
+        [line for n, sentence in enumerate(WRONG.values()) for line in (f"_* test_{n} _*", sentence)], consecutive=True
+    )
+    machine, (infer, train, other) = benchmarks(pytester.path / "out.json")
     # 8 * 3 weights and 3 biases, 3 * 8 and 8; at 60 positions 24 products twice, and torchprofile counts each of the 16
     # means as one.
     for benchmark, mode in ((infer, "infer"), (train, "train")):
@@ -116,34 +132,6 @@ def test_a_user_s_module_and_under_pytest_benchmark(repository: pytest.Pytester)
     assert other["extra_info"] == {}
     assert machine["ctxbench"]["packages"]["torch"]
     assert not {"time", "load_average"} & set(machine["ctxbench"])
-
-
-WRONG = {
-    '"ham_nmff"': "unknown module 'ham_nmff'; did you mean 'ham_nmf'?",
-    '"nowhere.py:Context"': "there is no file *nowhere.py",
-    '"no_such_package.module:Context"': "there is no module 'no_such_package.module' to import",
-    '"my_module.py:Contxt"': "unknown class in my_module.py 'Contxt'; did you mean 'Context'? (known: *",
-    '"sa", shape=(1, 64, 32)': "shape (1, 64, 32) has 3 numbers; it takes four, B,C,H,W, such as 1,512,128,128",
-    '"sa", shape=(1, 64, 0, 32)': "shape (1, 64, 0, 32) holds 0; each of B,C,H,W is at least 1",
-    '"sa", mode="eval"': "unknown mode 'eval' (known: infer, train)",
-    '"sa", dtype="float23"': "unknown dtype 'float23'; did you mean 'float32'? (known: *",
-    '"sa", dtype="tf32"': "tf32 exists on CUDA devices only",
-    '"sa", device="tpu"': "unknown device 'tpu'; did you mean 'cpu'?*",
-    '"sa", threads=0': "threads is 0; it is at least 1, or None for torch's default",
-    '"ham_nmf", stepz=3': "unknown hyper-parameter of 'ham_nmf' 'stepz'; did you mean 'steps'? (known: *",
-    '"my_module.py:Endless", shape=(1, 8, 4, 4)': "the output of the infer pass holds NaN or infinity",
-}
-
-
-def test_a_wrong_argument_fails_with_a_sentence(repository: pytest.Pytester) -> None:
-    tests = [f"def test_{n}(ctxbench_case):\n    ctxbench_case({each})\n" for n, each in enumerate(WRONG)]
-    repository.makepyfile("\n".join(tests))
-    result = repository.runpytest_subprocess()
-    result.assert_outcomes(failed=len(WRONG))
-    # Between two headings stands the sentence and nothing else.
-    result.stdout.fnmatch_lines(
-        [line for n, sentence in enumerate(WRONG.values()) for line in (f"_* test_{n} _*", sentence)], consecutive=True
-    )
 
 
 def test_pytest_starts_without_anything_heavy_and_without_pytest_benchmark(pytester: pytest.Pytester) -> None:
