@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from lists import ROOT, markdown, source, stored_run
@@ -69,19 +70,51 @@ def _beyond(share: "pd.Series[float]", furthest: str) -> str:
     return f"{len(share)}, to {share[furthest]:.0%} (`{furthest}`)" if len(share) else "0"
 
 
+# Kinds of cases by which rules were corrected.
+CORRECTED_BY = ("block", "small module")
+
+
+def _conventions() -> pd.DataFrame:
+    """Numbers that packages printed, beside ctxbench's conventions, and whether they are equal."""
+    found = pd.read_csv(ROOT / "results" / "counters" / "conventions.csv", keep_default_na=False, na_values=[""])
+    found["equal"] = found["printed"] == found["convention"]
+    return found
+
+
 def other_tools_conventions() -> str:
     """For each counter: for how many cases ctxbench's convention of it gives the number that the package prints."""
-    found = pd.read_csv(ROOT / "results" / "counters" / "conventions.csv")
+    found = _conventions()
     rows = []
     for name, own in found.groupby("tool", sort=False):
         ran = own[own["printed"].notna()]
-        differ = ran[ran["printed"] != ran["convention"]]
-        version = f"{own['package'].iloc[0]} {own['version'].iloc[0]}"
-        left = ", ".join(
-            f"`{each.case}`: prints {each.printed:,.0f}, not {each.convention:,}" for each in differ.itertuples()
-        )
-        rows.append((f"`{name}`", version, f"{len(ran) - len(differ)} of {len(ran)}", left, str(len(own) - len(ran))))
-    headings = dict.fromkeys(("counter", "package", "equal to the unit", "not equal", "it fails on"), "text")
-    equal = (found["printed"] == found["convention"]).sum()
-    total = f"{equal} of {len(found)} numbers are equal, on {found['case'].nunique()} cases: {source('counters')}."
-    return f"{markdown({**headings, 'counter': 'label'}, rows)}\n\n{total}"
+        corrected = ran["kind"].isin(CORRECTED_BY)
+        explained = ran["why"].notna()
+        rows.append((
+            f"`{name}`", f"{own['package'].iloc[0]} {own['version'].iloc[0]}",
+            _share(ran[corrected]["equal"]), _share(ran[~corrected]["equal"]),
+            str(explained.sum()), str((~ran["equal"] & ~explained).sum()), str(len(own) - len(ran)),
+        ))  # fmt: skip
+    headings = dict.fromkeys(("package", "equal", "equal, of others", "explained", "not explained", "fails"), "text")
+    total = f"{found['equal'].sum():,} of {len(found):,} numbers are equal, on {found['case'].nunique()} cases"
+    return f"{markdown({'counter': 'label', **headings}, rows)}\n\n{total}: {source('counters')}."
+
+
+def _share(is_so: "pd.Series[bool]") -> str:
+    return f"{is_so.sum()} of {len(is_so)}"
+
+
+def other_tools_differences() -> str:
+    """For each counter and reason: the cases whose number its convention does not give, and those that it fails on."""
+    found = _conventions()
+    fails, differs = found["printed"].isna(), found["printed"].notna() & ~found["equal"]
+    found.loc[fails, "why"] = "fails: " + found["error"].str.rstrip(": ")
+    rows = []
+    for (name, why), own in (
+        found[fails | differs].fillna({"why": "not explained"}).groupby(["tool", "why"], sort=False)
+    ):
+        rows.append((f"`{name}`", why, "; ".join(map(_difference, own.itertuples()))))
+    return markdown({"counter": "label", "why": "text", "cases": "text"}, rows)
+
+
+def _difference(row: Any) -> str:
+    return row.case if pd.isna(row.printed) else f"{row.case} ({row.printed:,.0f}, not {row.convention:,.0f})"

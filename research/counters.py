@@ -1,4 +1,4 @@
-"""Numbers of other counters for the blocks of the registry and small modules, beside the conventions of ctxbench.
+"""Numbers of other counters for blocks, small modules and networks, beside the conventions of ctxbench.
 
 Each real counter is asked in an environment of its own, where it is installed beside what ctxbench needs:
 `python research/counters.py ask NAME FILE.csv` writes what it prints. `python research/counters.py join FILE.csv ...`
@@ -8,23 +8,31 @@ evidence.json. Given conventions.csv itself, it counts again beside what the pac
 
 import contextlib
 import io
+import itertools
 import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.append(sys.path.pop(0))  # some counters import transformers, which is also a file beside this one
 
 import pandas as pd
 import torch
+from own_modules import OWN
+from own_modules import SHAPE as OWN_SHAPE
 from stamp import stamp, write_stamp
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench import registry
+from ctxbench.networks._parts import timm
+from ctxbench.registry import networks
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "counters"
 SHAPE = (1, 64, 64, 64)
@@ -93,12 +101,33 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
-def cases() -> Iterator[tuple[str, Callable[[], nn.Module], tuple[int, ...]]]:
-    """Name, builder and input of each block and small module."""
+# Blocks that came after the rules.
+LATER = (
+    *("area", "deformable", "dwconv", "eca", "ema_multiscale", "gated_cnn", "grid", "neighborhood", "pool", "simam"),
+    *("ssd", "swin", "ttt"),
+)
+# Networks by their names, each with a block.
+NETWORKS = {"vit_small": "mhsa", "convnext_tiny": "lka", "resnet18_os32": "gc", "resnet50_d8": "sa"}
+IMAGE = (1, 3, 128, 128)
+
+
+def _network(name: str) -> nn.Module:
+    return networks.get(name).build(registry.get(NETWORKS[name]).build, IMAGE)
+
+
+Cases = Iterator[tuple[str, str, Callable[[], nn.Module], tuple[int, ...]]]
+
+
+def cases() -> Cases:
+    """Kind, name, builder and input of each case."""
     for key in registry.names():
-        yield key, lambda key=key: registry.get(key).build(SHAPE[1]), SHAPE  # type: ignore[misc]  # mypy knows no type of a default
+        yield "later block" if key in LATER else "block", key, partial(registry.get(key).build, SHAPE[1]), SHAPE
     for name, build in MODULES.items():
-        yield name, build, SMALL
+        yield "small module", name, build, SMALL
+    for name, build in OWN.items():
+        yield "own module", name, build, OWN_SHAPE
+    for name, block in NETWORKS.items():
+        yield "network", f"{name} with {block}", partial(_network, name), IMAGE
 
 
 def of_thop(module: nn.Module, x: Tensor) -> float:
@@ -118,6 +147,43 @@ def of_fvcore(module: nn.Module, x: Tensor) -> float:
     return float(FlopCountAnalysis(module, x).total())
 
 
+def of_ptflops(module: nn.Module, x: Tensor, backend: str = "aten") -> float:
+    from ptflops import get_model_complexity_info
+
+    image = tuple(x.shape[1:])
+    return float(
+        get_model_complexity_info(module, image, as_strings=False, print_per_layer_stat=False, backend=backend)[0]
+    )
+
+
+def of_ptflops_layers(module: nn.Module, x: Tensor) -> float:
+    return of_ptflops(module, x, "pytorch")
+
+
+def of_mmengine(module: nn.Module, x: Tensor) -> float:
+    from mmengine.analysis import get_model_complexity_info
+
+    return float(get_model_complexity_info(module, tuple(x.shape[1:]), show_table=False, show_arch=False)["flops"])
+
+
+def of_torchprofile(module: nn.Module, x: Tensor) -> float:
+    from torchprofile import profile_macs
+
+    return float(cast(int, profile_macs(module, x)))
+
+
+def of_calflops(module: nn.Module, x: Tensor) -> float:
+    from calflops import calculate_flops
+
+    return float(calculate_flops(module, args=[x], kwargs={}, print_results=False, output_as_string=False)[0])
+
+
+def of_deepspeed(module: nn.Module, x: Tensor) -> float:
+    from deepspeed.profiling.flops_profiler import get_model_profile
+
+    return float(get_model_profile(module, args=[x], print_profile=False, detailed=False, as_string=False)[0])
+
+
 def of_torchinfo(module: nn.Module, x: Tensor) -> float:
     from torchinfo import summary
 
@@ -127,7 +193,7 @@ def of_torchinfo(module: nn.Module, x: Tensor) -> float:
 def of_flop_counter_mode(module: nn.Module, x: Tensor) -> float:
     from torch.utils.flop_counter import FlopCounterMode
 
-    with FlopCounterMode(display=False) as counter, torch.enable_grad():
+    with FlopCounterMode(display=False) as counter:
         module(x)
     return float(counter.get_total_flops())
 
@@ -135,34 +201,66 @@ def of_flop_counter_mode(module: nn.Module, x: Tensor) -> float:
 ASKED: dict[str, tuple[str, Callable[[nn.Module, Tensor], float]]] = {
     "thop": ("thop", of_thop),
     "thop-at-32": ("thop", of_thop_at_32),
+    "ptflops": ("ptflops", of_ptflops),
+    "ptflops-layers": ("ptflops", of_ptflops_layers),
     "fvcore": ("fvcore", of_fvcore),
+    "mmengine": ("mmengine", of_mmengine),
+    "torchprofile": ("torchprofile", of_torchprofile),
+    "calflops": ("calflops", of_calflops),
+    "deepspeed": ("deepspeed", of_deepspeed),
     "torchinfo": ("torchinfo", of_torchinfo),
     "flop-counter-mode": ("torch", of_flop_counter_mode),
 }
 
 
+# Reasons of differences, by the counter and the case.
+_SIZES = "it counts products of sizes, too"
+_MASK = "a mask that needs a gradient is not fused, and its products are seen; the convention has no gradients"
+_RECURRENT = "it counts recurrent layers, which the convention does not"
+WHY = {
+    ("torchprofile", "nn.MultiheadAttention"): f"the mean of the affinity, which nobody uses, is not traced; {_SIZES}",
+    **{("torchprofile", case): _SIZES for case in ("Encoder", "area", "grid", "simam", "swin", "ttt")},
+    **{(tool, case): _MASK for tool in ("ptflops", "flop-counter-mode") for case in ("grid", "swin")},
+    ("torchinfo", "grid"): "it counts the table of positions, which the convention does not",
+    **dict.fromkeys((("thop", "Recurrent"), ("thop-at-32", "Recurrent"), ("torchinfo", "Recurrent")), _RECURRENT),
+}
+
+
 def ask(name: str) -> Iterator[dict[str, Any]]:
-    """Numbers that a real counter prints for each case; one that fails has its error instead."""
-    package, tool = ASKED[name]
-    for case, build, shape in cases():
-        torch.manual_seed(0)
-        row: dict[str, Any] = {"case": case, "tool": name, "package": package, "version": version(package)}
-        with contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
-            try:
-                row["printed"] = tool(build().eval(), torch.randn(shape))
-            except Exception as error:  # another tool's, whatever it is, is what is reported
-                row["error"] = f"{type(error).__name__}: {error}".partition("\n")[0]
-        yield row
+    """Numbers that a real counter prints for each case; one that fails has its error instead.
+
+    Each case has a process of its own: calflops leaves its functions in the place of PyTorch's where it fails.
+    """
+    package, _ = ASKED[name]
+    timm()  # before a counter imports torchvision, whose operators may be of another torch
+    import_module(package)
+    torch.set_num_threads(1)
+    with get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+        for place, (kind, case, _, _) in enumerate(cases()):
+            row = {"kind": kind, "case": case, "tool": name, "package": package, "version": version(package)}
+            yield row | pool.apply(_asked, (name, place))
+
+
+def _asked(name: str, place: int) -> dict[str, Any]:
+    _, _, build, shape = next(itertools.islice(cases(), place, None))
+    torch.manual_seed(0)
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            return {"printed": ASKED[name][1](build().eval(), torch.randn(shape))}
+        except Exception as error:  # another tool's, whatever it is, is what is reported
+            return {"error": f"{type(error).__name__}: {error}".partition("\n")[0]}
 
 
 def join(files: list[str]) -> pd.DataFrame:
     """The numbers of real counters beside those of ctxbench's conventions."""
-    from ctxbench.plugins.macs.tools.calls import calls_of
+    from ctxbench.plugins.macs.tools.calls import Calls
     from ctxbench.plugins.macs.tools.table import TOOLS
 
-    calls = {case: calls_of(build(), shape) for case, build, shape in cases()}
+    calls = {case: Calls(build(), shape) for _, case, build, shape in cases()}
     found = pd.concat([pd.read_csv(file) for file in files], ignore_index=True)
-    found["convention"] = [TOOLS[row.tool].count(calls[row.case]) for row in found.itertuples()]
+    numbers = [TOOLS[row.tool].count(calls[row.case]) if pd.notna(row.printed) else None for row in found.itertuples()]
+    found["convention"] = pd.array(numbers, dtype="Int64")
+    found["why"] = [WHY.get((row.tool, row.case)) for row in found.itertuples()]
     return found
 
 

@@ -151,9 +151,10 @@ class Keep(_Strict):
 class Published(_Strict):
     """A table as a source prints it; digits stay strings.
 
-    `seen`: whether the source was read, or its figures are recalled from memory. `units` hold for figures without a
-    suffix. `counts` are closed forms of COUNTS: what the source says that a
-    figure is, where that is not the count itself. `notes` are about the figures of a quantity in all rows.
+    `seen`: whether the source was read, or its figures are recalled from memory. `tool` is the counter that the source
+    names for its MACs, as `ctxbench show --as` calls it. `units` hold for figures without a suffix. `counts` are closed
+    forms of COUNTS: what the source says that a figure is, where that is not the count itself. `notes` are about the
+    figures of a quantity in all rows.
     """
 
     title: str
@@ -165,6 +166,7 @@ class Published(_Strict):
     place: str = ""
     device: str = ""
     software: str = ""
+    tool: str = ""
     shape: OneShape | None = None
     units: dict[QuantityKey, UnitText] = {}
     counts: Forms = {}

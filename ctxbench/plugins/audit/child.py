@@ -6,9 +6,12 @@ from functools import cached_property, partial
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
+from ctxbench.plugins.audit.conventions import TOOLS
 from ctxbench.plugins.audit.counts import Counts
 from ctxbench.plugins.audit.roles import Roles, is_vector, roles_of
 from ctxbench.plugins.macs.counter import MacCount, UncountableError, count_macs
+from ctxbench.plugins.macs.tools.calls import Calls
+from ctxbench.plugins.macs.tools.table import TOOLS as COUNTERS
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import Device
@@ -19,7 +22,7 @@ LAYERS = ("aten::convolution", "aten::_convolution", "aten::addmm", "aten::mm")
 
 
 def count_case(case: Case, names: Sequence[str]) -> Counts:
-    """Count these of a case, on the meta device; names are those of `ctxbench.model.published.COUNTS`.
+    """Count these of a case, on the meta device; names are those of `ctxbench.model.published.COUNTS` and of TOOLS.
 
     `missing` says of the rest why it cannot be known.
     """
@@ -52,6 +55,9 @@ class _Parts:
             "macs_norm": lambda: sum(macs for each, macs in self._macs.by_operator.items() if each.endswith("_norm")),
             "macs_train": lambda: count_training_macs(self._model, self._x).macs,
         }
+        calls = Calls(self._model, self._x.shape)
+        for tool, name in TOOLS.items():
+            self._known[name] = partial(COUNTERS[tool].count, calls)
         for mode in MODES:
             self._known[f"memory_{mode}"] = partial(self._peak, mode, "cuda")
             self._known[f"memory_{mode}_2020"] = partial(self._peak, mode, "cuda-2020")

@@ -1,10 +1,10 @@
-"""The convention of a column: the one that makes more than half of its figures equal."""
+"""The convention of a column: the one that makes more than half of its figures equal, or the counter that does."""
 
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from ctxbench.plugins.audit.conventions import Changes
+from ctxbench.plugins.audit.conventions import TOOLS, Changes
 from ctxbench.plugins.audit.figure import Figure
 
 # A convention that the source does not name has to explain so many figures at least that its own does not.
@@ -26,6 +26,21 @@ def convention_of(figures: Sequence[Figure]) -> Changes | None:
         if kept > most:
             most, found = kept, changes
     return found if 2 * most > len(figures) else None
+
+
+def counters_of(figures: Sequence[Figure]) -> list[Changes]:
+    """Counters by whose conventions most figures are equal: more than half, and those of two different counts."""
+    if len(figures) < EVIDENCE:
+        return []
+    for each in figures:
+        each.recount.counts(each.case, TOOLS.values())
+    equal = {changes: [each for each in figures if each.fits(changes)] for changes in figures[0].tools}
+    most = max(map(len, equal.values()), default=0)
+    return [
+        changes
+        for changes, own in equal.items()
+        if len(own) == most and 2 * most > len(figures) and len({each.count(changes) for each in own}) >= EVIDENCE
+    ]
 
 
 def _kept(equal: Sequence[Figure], changes: Changes, needed: int) -> int:

@@ -7,8 +7,11 @@ from fractions import Fraction
 
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import COUNTS, SIZES, Printed
+from ctxbench.plugins.macs.tools import NAMES
 from ctxbench.registry.formula import evaluate, names_in
 
+# The counts of other counters, by their names.
+TOOLS = {name: f"macs_as_{name.replace('-', '_')}" for name in NAMES}
 # By quantity: what may stand in place of the count, in the words of a verdict.
 _PARAMS = {
     "without biases": "params - params_bias",
@@ -70,7 +73,9 @@ class Convention:
     @property
     def needs(self) -> set[str]:
         """The counts that it is made of."""
-        return {*COUNTS} & ((names_in(self.form) - {self.quantity}) | names_in(self.instead or self.quantity))
+        return {*COUNTS, *TOOLS.values()} & (
+            (names_in(self.form) - {self.quantity}) | names_in(self.instead or self.quantity)
+        )
 
     @property
     def is_more(self) -> bool | None:
@@ -99,6 +104,16 @@ def others(own: Convention) -> dict[Changes, Convention]:
             found[changes] = replace(own, instead=instead[what], scale=scale, unit=unit)
     ordered = sorted(found.items(), key=lambda each: len(each[0]))
     return {**dict(ordered), (CUT,): replace(own, cut=True)}
+
+
+def of_tools(own: Convention) -> dict[Changes, Convention]:
+    """The conventions of other counters, if it is of MACs: what they print, or twice or half of it."""
+    if own.quantity != "macs":
+        return {}
+    return {
+        (f"as {name} counts", *filter(None, [operations])): replace(own, instead=count, scale=scale)
+        for (operations, scale), (name, count) in itertools.product(_scales(own), TOOLS.items())
+    }
 
 
 def _scales(own: Convention) -> list[tuple[str, Fraction]]:

@@ -10,7 +10,7 @@ from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import Alternative, Printed, sizes
-from ctxbench.plugins.audit.conventions import Changes, Convention, others
+from ctxbench.plugins.audit.conventions import TOOLS, Changes, Convention, of_tools, others
 from ctxbench.plugins.audit.recount import Recount
 
 
@@ -47,7 +47,8 @@ class Figure:
         """The convention that the source names, of an alternative to the row."""
         table = self.recount.table
         forms = {**table.counts, **table.rows[self.row].counts, **(other.counts if other else {})}
-        return Convention(self.quantity, forms.get(self.quantity, self.quantity), self.unit)
+        tool = TOOLS[table.tool] if table.tool and self.quantity == "macs" else ""
+        return Convention(self.quantity, forms.get(self.quantity, self.quantity), self.unit, tool)
 
     @cached_property
     def others(self) -> Mapping[Changes, Convention]:
@@ -60,13 +61,18 @@ class Figure:
         return {changes: each for changes, each in found.items() if each.is_more in (None, is_more)}
 
     @cached_property
+    def tools(self) -> Mapping[Changes, Convention]:
+        """The conventions of other counters, which are tried for a column alone."""
+        return of_tools(self.own)
+
+    @cached_property
     def missing(self) -> str:
         """Reason why the source's own count of it is not known; "" if it is."""
         return "; ".join(dict.fromkeys(self.recount.counts(self.case, self.own.needs)[1].values()))
 
     def convention(self, changes: Changes) -> Convention | None:
         """The source's own with these changes; None if it cannot be changed so."""
-        return self.others.get(changes) if changes else self.own
+        return (self.others.get(changes) or self.tools.get(changes)) if changes else self.own
 
     def counted(self, convention: Convention, other: Alternative | None = None) -> Fraction | None:
         """The count under a convention, in units of one, of the row or of an alternative; None if it is not known."""

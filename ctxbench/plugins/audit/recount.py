@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ctxbench import registry
-from ctxbench.base.errors import UsageError
+from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.case import EMPTY, Case
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.published import COUNTS, Alternative, Published, sizes
 from ctxbench.model.read_suite import location_of
+from ctxbench.plugins.audit.conventions import TOOLS
 
 # Counts these of a case: the numbers by name, and why others are not known.
 Count = Callable[[Case, Iterable[str]], tuple[Mapping[str, int], Mapping[str, str]]]
@@ -34,7 +35,9 @@ class Recount:
     _cases: dict[tuple[str, str], Case] = field(default_factory=dict)
 
     def check(self) -> None:
-        """UsageError names the line of the first row or alternative that is of nothing that there is."""
+        """UsageError names the line of the tool, or of the first row or alternative, that there is not."""
+        if self.table.tool not in ("", *TOOLS):
+            raise UsageError(f"{location_of(self.path, ('tool',))}: {unknown('counter', self.table.tool, TOOLS)}")
         for name, row in self.table.rows.items():
             if {*COUNTS} & row.printed.keys():
                 self.case(name)

@@ -71,6 +71,7 @@ def caption(table: Published) -> list[str]:
     lines += [
         f"{quantity}, as the source means it: {form} of what is counted." for quantity, form in table.counts.items()
     ]
+    lines += [f"macs, as the source means it: as {table.tool} counts."] * bool(table.tool)
     quantities = dict.fromkeys(key for row in table.rows.values() for key in row.printed if key in COUNTS)
     units = ((key, table.unit(key)) for key in quantities)
     lines.append(f"{', '.join(f'{key} in {unit if unit.exponent else unit.symbol}' for key, unit in units)}.")

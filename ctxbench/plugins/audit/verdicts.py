@@ -8,7 +8,7 @@ from fractions import Fraction
 from ctxbench.base.errors import UsageError
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import COUNTS, Alternative, Bound, Printed, sizes
-from ctxbench.plugins.audit.column import chance, convention_of, fitting
+from ctxbench.plugins.audit.column import chance, convention_of, counters_of, fitting
 from ctxbench.plugins.audit.conventions import Changes
 from ctxbench.plugins.audit.differences import broken
 from ctxbench.plugins.audit.figure import Figure
@@ -70,20 +70,26 @@ def _count(recount: Recount, row: str) -> None:
 
 @dataclass(frozen=True)
 class _Column:
-    """The figures of a quantity that can be judged, the convention of most of them, and those that cannot."""
+    """The figures of a quantity that can be judged, the convention of most of them, and those that cannot.
+
+    `counters` are those that counted most of them, where no other convention holds.
+    """
 
     figures: Sequence[Figure]
     changes: Changes | None
+    counters: Sequence[Changes] = ()
     others: Mapping[Figure, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, quantity: str, figures: Sequence[Figure]) -> "_Column":
         if quantity not in COUNTS:
             reason = NO_TIME if quantity.startswith("latency") else NO_COUNT
-            return cls((), None, dict.fromkeys(figures, reason))
+            return cls((), None, others=dict.fromkeys(figures, reason))
         missing = {each: each.missing for each in figures if each.missing}
         judged = [each for each in figures if each not in missing]
-        return cls(judged, convention_of(judged), missing)
+        changes = convention_of(judged)
+        counters = counters_of(judged) if changes is None else ()
+        return cls(judged, next(iter(counters), changes), counters, missing)
 
     def findings(self) -> Findings:
         """A finding for each figure."""
@@ -104,7 +110,7 @@ class _Column:
         if own and (not changes or figure.fits(changes)):
             return Verdict.EQUAL, ""
         if changes and figure.fits(changes):
-            return Verdict.CONVENTION, "; ".join(changes)
+            return Verdict.CONVENTION, " or ".join(map("; ".join, self.counters or [changes]))
         try:
             nearest, why = _by_configuration(figure)
         except UsageError as error:

@@ -47,7 +47,13 @@ def test_show_has_a_line_for_each_other_counter(command: Command) -> None:
     assert [line for line in lines if line[-1] in ("none", missed)] == [
         ["thop", f"{projections:,}", "MACs", missed],
         ["thop, as ultralytics called it", f"{2 * projections:,}", "FLOPs", missed],
+        ["ptflops", f"{whole + biases:,}", "MACs", "none"],
+        ["ptflops, by layers", f"{whole + biases:,}", "MACs", "none"],
         ["fvcore", f"{whole:,}", "flops", "none"],
+        ["mmengine", f"{whole:,}", "flops", "none"],
+        ["torchprofile", f"{whole:,}", "MACs", "none"],
+        ["calflops", f"{2 * projections + biases:,}", "FLOPs", missed],
+        ["DeepSpeed", f"{2 * whole + biases:,}", "FLOPs", "none"],
         ["torchinfo", f"{projections + biases:,}", "mult-adds", missed],
         ["FlopCounterMode", f"{2 * whole:,}", "FLOPs", "none"],
     ]

@@ -3,5 +3,17 @@
 What a tool prints for a module is `TOOL.count(calls)` of its file, in `TOOL.unit`.
 """
 
-# By the name of the option, in the order of tables; `ctxbench.plugins.macs.tools.table` has the tools.
-NAMES = ("thop", "thop-at-32", "fvcore", "torchinfo", "flop-counter-mode")
+# By the name of the option, in the order of tables; see `table.py`.
+NAMES = (
+    "thop",
+    "thop-at-32",
+    "ptflops",
+    "ptflops-layers",
+    "fvcore",
+    "mmengine",
+    "torchprofile",
+    "calflops",
+    "deepspeed",
+    "torchinfo",
+    "flop-counter-mode",
+)

@@ -1,18 +1,40 @@
-"""Calls of a pass without data: the layers, and the operators at each level, as other counters see them."""
+"""Calls of a pass without data: layers, functions, and operators at each level, as other counters see them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property, wraps
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ctxbench.base.call_sites import CallSite, CallSites
+from ctxbench.base.errors import text_of
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.plugins.macs.counter import on_one_device, repeatable
+from ctxbench.plugins.macs.counter import UncountableError, on_one_device, repeatable
 from ctxbench.plugins.macs.rules import PRODUCTS
+
+# What counters put their own functions in the place of.
+CONVOLUTIONS = tuple(f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3))
+POOLS = tuple(f"{kind}_pool{axes}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for axes in (1, 2, 3))
+_ACTIVATIONS = ("relu", "prelu", "elu", "leaky_relu", "relu6", "silu", "gelu", "hardswish", "softmax", "log_softmax")
+_NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm")
+_OF_LAYERS = (
+    *CONVOLUTIONS, *POOLS, *_ACTIVATIONS, *_NORMS, "linear", "interpolate", "upsample", "scaled_dot_product_attention",
+)  # fmt: skip
+_OF_TENSORS = ("matmul", "mm", "bmm", "addmm", "baddbmm", "mul", "add")
+FUNCTIONS = (
+    *(f"functional.{name}" for name in _OF_LAYERS),
+    *(f"{owner}.{name}" for owner in ("torch", "Tensor") for name in _OF_TENSORS),
+    "torch.einsum",
+    "Tensor.__matmul__",
+)
+_OWNERS: dict[str, Any] = {"functional": functional, "torch": torch, "Tensor": Tensor}
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +47,36 @@ class LayerCall:
 
 
 @dataclass(frozen=True, eq=False)
+class FunctionCall:
+    """A call of one of FUNCTIONS, within the submodules `layers`."""
+
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    output: Any
+    layers: Sequence[nn.Module]
+
+    def argument(self, place: int, name: str) -> Any:
+        """An argument by its place or its name; None if it was not given."""
+        return self.args[place] if len(self.args) > place else self.kwargs.get(name)
+
+    @property
+    def input(self) -> Tensor:
+        """Its first argument."""
+        found: Tensor = self.argument(0, "input")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class OperatorCall:
-    """A call of an operator. `around` has the composite operators that it is a part of, `layers` the submodules."""
+    """A call of an operator, a part of the composite operators `around`, within these functions and submodules."""
 
     name: str
     args: Sequence[Any]
     output: Any
     place: CallSite
     around: Sequence[str]
+    functions: Sequence[str]
     layers: Sequence[nn.Module]
 
     @property
@@ -41,15 +85,38 @@ class OperatorCall:
         return 0 if PRODUCTS.keys() & {*self.around} else PRODUCTS.get(self.name, _none)(self.args, self.output)
 
 
-@dataclass(frozen=True)
 class Calls:
-    """Calls of one pass of a module, each after its parts; `again` gives those of another input."""
+    """Calls of a pass of a module in eval mode on the meta device, each after its parts; it runs when they are read."""
 
-    module: nn.Module
-    shape: Sequence[int]
-    layers: Sequence[LayerCall]
-    operators: Sequence[OperatorCall]
-    again: Callable[[Sequence[int]], "Calls"]
+    def __init__(self, module: nn.Module, shape: Sequence[int], passes: "dict[Sequence[int], Calls] | None" = None):
+        self.module, self.shape = module, tuple(shape)
+        self._passes = {} if passes is None else passes
+        self._passes[self.shape] = self
+
+    def at(self, shape: Sequence[int]) -> "Calls":
+        """The calls for an input of this shape; each shape runs once. UncountableError if it cannot be taken."""
+        return self._passes.get(tuple(shape)) or Calls(self.module, shape, self._passes)
+
+    @property
+    def layers(self) -> Sequence[LayerCall]:
+        return self._watch.layers
+
+    @property
+    def functions(self) -> Sequence[FunctionCall]:
+        return self._watch.functions
+
+    @property
+    def operators(self) -> Sequence[OperatorCall]:
+        return self._watch.operators
+
+    @cached_property
+    def _watch(self) -> "_Watch":
+        try:
+            return _watched(self.module, self.shape)
+        except Exception as error:
+            if next(iter(self._passes)) == self.shape:
+                raise
+            raise UncountableError(f"an input of {self.shape} is not taken: {text_of(error)}") from error
 
 
 def _none(args: Sequence[Any], output: Any) -> int:
@@ -58,6 +125,8 @@ def _none(args: Sequence[Any], output: Any) -> int:
 
 Rule = Callable[[OperatorCall], int]
 LayerRule = Callable[[LayerCall], int]
+FunctionRule = Callable[[FunctionCall], int]
+Counting = tuple[Callable[[Calls], int], Callable[[OperatorCall], bool]]
 
 
 @dataclass(frozen=True)
@@ -77,13 +146,12 @@ class Tool:
 
 
 @without_compiler()
-def calls_of(module: nn.Module, shape: Sequence[int]) -> Calls:
-    """The calls of `module` in eval mode on the meta device, for an input of this shape."""
+def _watched(module: nn.Module, shape: Sequence[int]) -> "_Watch":
     duplicate = on_meta(module).eval()
     watch = _Watch(duplicate)
-    with repeatable(), torch.inference_mode(), watch:
+    with repeatable(), torch.inference_mode(), watch.functions_watched(), watch:
         duplicate(torch.empty(tuple(shape), device="meta"))
-    return Calls(duplicate, shape, watch.layers, watch.operators, lambda other: calls_of(module, other))
+    return watch
 
 
 class _Watch(TorchDispatchMode):
@@ -92,10 +160,12 @@ class _Watch(TorchDispatchMode):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
         self.layers: list[LayerCall] = []
+        self.functions: list[FunctionCall] = []
         self.operators: list[OperatorCall] = []
         self._places = CallSites(module)
         self._running: list[nn.Module] = []
         self._around: list[str] = []
+        self._functions: list[str] = []
         for each in module.modules():
             each.register_forward_pre_hook(self._enter)
             each.register_forward_hook(self._leave)
@@ -106,6 +176,32 @@ class _Watch(TorchDispatchMode):
     def _leave(self, layer: nn.Module, inputs: Sequence[Any], output: Any) -> None:
         self._running.pop()
         self.layers.append(LayerCall(layer, inputs, output))
+
+    @contextmanager
+    def functions_watched(self) -> Iterator[None]:
+        """Put a watched function in the place of each of FUNCTIONS."""
+        with ExitStack() as stack:
+            for name in FUNCTIONS:
+                owner, _, attribute = name.rpartition(".")
+                place = _OWNERS[owner]
+                watched = self._watched(name, getattr(place, attribute))
+                stack.enter_context(patch.object(place, attribute, watched))
+            yield
+
+    def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if self._around:  # on the meta device, operators call functions
+                return function(*args, **kwargs)
+            self._functions.append(name)
+            try:
+                output = function(*args, **kwargs)
+            finally:
+                self._functions.pop()
+            self.functions.append(FunctionCall(name, args, kwargs, output, tuple(self._running)))
+            return output
+
+        return watched
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -122,11 +218,13 @@ class _Watch(TorchDispatchMode):
         finally:
             self._around.pop()
         place = self._places.forward()
-        self.operators.append(OperatorCall(name, args, output, place, around, tuple(self._running)))
+        self.operators.append(
+            OperatorCall(name, args, output, place, around, tuple(self._functions), tuple(self._running))
+        )
         return output
 
 
-def by_operators(rules: Mapping[str, Rule]) -> tuple[Callable[[Calls], int], Callable[[OperatorCall], bool]]:
+def by_operators(rules: Mapping[str, Rule]) -> Counting:
     """Count and sight of a tool with rules for operators of a traced pass, where no part of a composite one is seen."""
 
     def count(calls: Calls) -> int:
@@ -135,13 +233,27 @@ def by_operators(rules: Mapping[str, Rule]) -> tuple[Callable[[Calls], int], Cal
     return count, lambda call: (*call.around, call.name)[0] in rules
 
 
-def by_layers(rules: Mapping[type, LayerRule]) -> tuple[Callable[[Calls], int], Callable[[OperatorCall], bool]]:
+def by_layers(rules: Mapping[type, LayerRule]) -> Counting:
     """Count and sight of a tool that hooks layers of these very types."""
 
     def count(calls: Calls) -> int:
         return sum(rules[type(each.layer)](each) for each in calls.layers if type(each.layer) in rules)
 
     return count, lambda call: any(type(each) in rules for each in call.layers)
+
+
+def by_functions(rules: Mapping[str, FunctionRule]) -> Counting:
+    """Count and sight of a tool that puts its own in the place of these functions."""
+
+    def count(calls: Calls) -> int:
+        return sum(rules[each.name](each) for each in calls.functions if each.name in rules)
+
+    return count, lambda call: any(name in rules for name in call.functions)
+
+
+def of_one_image(count: Callable[[Calls], int]) -> Callable[[Calls], int]:
+    """A count of a tool that makes its own input, of one image."""
+    return lambda calls: count(calls.at((1, *calls.shape[1:])))
 
 
 def elements(times: int = 1, of_input: bool = False) -> Rule:

@@ -1,24 +1,32 @@
 """`torch.utils.flop_counter.FlopCounterMode` of PyTorch on the CPU: products and convolutions, two FLOPs a MAC."""
 
+from collections.abc import Collection
+
 from ctxbench.meta.fused_attention import is_fusible
 from ctxbench.plugins.macs.rules import PRODUCTS
-from ctxbench.plugins.macs.tools.calls import Calls, OperatorCall, Tool
+from ctxbench.plugins.macs.tools.calls import Calls, Counting, OperatorCall, Rule, Tool
 
 # It has no rule for a product with a vector.
-_VECTORS = ("aten::dot", "aten::vdot", "aten::mv", "aten::addmv", "aten::addbmm")
+_VECTORS = {"aten::dot", "aten::vdot", "aten::mv", "aten::addmv", "aten::addbmm"}
 _ATTENTION = "aten::scaled_dot_product_attention"
 
 
-def _sees(call: OperatorCall) -> bool:
-    """Return whether it has a rule: it has one for fused attention on a GPU, and none for the CPU's."""
-    if call.name == _ATTENTION:
-        return not is_fusible(*call.args[:3])
-    return call.name in PRODUCTS and call.name not in _VECTORS
+def below_autograd(products: Collection[str], rule: Rule) -> Counting:
+    """Count and sight of a tool with a rule for these products, as composites call them.
+
+    It sees the products of attention where the CPU has no fused operator for them.
+    """
+
+    def sees(call: OperatorCall) -> bool:
+        return not is_fusible(*call.args[:3]) if call.name == _ATTENTION else call.name in products
+
+    def count(calls: Calls) -> int:
+        return sum(rule(each) for each in calls.operators if sees(each))
+
+    return count, sees
 
 
-def _count(calls: Calls) -> int:
-    return sum(2 * each.macs for each in calls.operators if _sees(each))
-
+_count, _sees = below_autograd(PRODUCTS.keys() - _VECTORS, lambda call: 2 * call.macs)
 
 TOOL = Tool(
     "FlopCounterMode",

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ctxbench.plugins.macs.rules import OTHERS
 from ctxbench.plugins.macs.tools.calls import OperatorCall, Rule, Tool, by_operators, elements, first
+from ctxbench.plugins.macs.tools.functions import einsum_operations
 
 
 def _product(left: int) -> Rule:
@@ -21,11 +22,18 @@ def _linear(call: OperatorCall) -> int:
 
 
 def _convolution(call: OperatorCall) -> int:
-    """The weights once for each position of the output, or of the input if transposed."""
+    """The weights once for each position of the output, or of the input if transposed; 0 if padded by a word."""
     given, weight = call.args[:2]
+    if is_padded_by_word(call):
+        return 0
     made = first(call.output)
     transposed = "transpose" in call.name or (call.name.endswith("convolution") and bool(call.args[6]))
     return int(given.shape[0] * prod(weight.shape) * prod((given if transposed else made).shape[2:]))
+
+
+def is_padded_by_word(call: OperatorCall) -> bool:
+    """Return whether a convolution's padding is "same" or "valid", which makes it another operator of a trace."""
+    return len(call.args) > 4 and isinstance(call.args[4], str)
 
 
 def _norm(weight: int) -> Rule:
@@ -43,22 +51,19 @@ def _batch_norm(call: OperatorCall) -> int:
     return int(call.args[0].numel() * (1 + isinstance(call.args[1], Tensor)))
 
 
-# Products whose count is exact; that of other equations goes through a text of four digits.
+# Products whose count is exact.
 _EXACT = ("abc,abd->acd", "abc,adc->adb")
 
 
 def _einsum(call: OperatorCall) -> int:
-    """The product of all index sizes, rounded but for two forms of equation; half where nothing is summed."""
-    macs = OTHERS["aten::einsum"](call.args, call.output)
+    """Half of the operations along numpy's path; the product of all index sizes for two forms of equation."""
     equation = call.args[0].replace(" ", "")
     letters = {
         letter: "abcdefghijklmnopqrstuvwxyz"[place] for place, letter in enumerate(dict.fromkeys(_letters(equation)))
     }
     if "".join(letters.get(sign, sign) for sign in equation) in _EXACT:
-        return macs
-    terms, _, made = equation.partition("->")
-    operations = max(1, terms.count(",")) + bool({*_letters(terms)} - {*made})
-    return int(float(f"{operations * macs:.3e}")) // 2
+        return OTHERS["aten::einsum"](call.args, call.output)
+    return einsum_operations(equation, [each.shape for each in call.args[1]]) // 2
 
 
 def _letters(equation: str) -> str:

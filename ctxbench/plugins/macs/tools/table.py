@@ -5,25 +5,49 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from ctxbench.plugins.macs.tools import NAMES, flop_counter_mode, fvcore, thop, thop_at_32, torchinfo
-from ctxbench.plugins.macs.tools.calls import Calls, Tool, calls_of
+from ctxbench.plugins.macs.counter import UncountableError
+from ctxbench.plugins.macs.tools import (
+    NAMES,
+    calflops,
+    deepspeed,
+    flop_counter_mode,
+    fvcore,
+    mmengine,
+    ptflops,
+    ptflops_layers,
+    thop,
+    thop_at_32,
+    torchinfo,
+    torchprofile,
+)
+from ctxbench.plugins.macs.tools.calls import Calls, Tool
 from ctxbench.table.shown import Shown
 
 # By the name of the option.
-TOOLS: dict[str, Tool] = dict(
-    zip(NAMES, (each.TOOL for each in (thop, thop_at_32, fvcore, torchinfo, flop_counter_mode)), strict=True)
+_FILES = (
+    *(thop, thop_at_32, ptflops, ptflops_layers, fvcore, mmengine, torchprofile),
+    *(calflops, deepspeed, torchinfo, flop_counter_mode),
 )
+TOOLS: dict[str, Tool] = dict(zip(NAMES, (each.TOOL for each in _FILES), strict=True))
 
 
 def as_tools(module: nn.Module, shape: Sequence[int], names: Sequence[str]) -> list[Shown]:
     """A table of tools: the number and its unit, which products are left out, the line of most of them."""
-    calls = calls_of(module, shape)
+    calls = Calls(module, shape)
     products = sum(each.macs for each in calls.operators)
     tools = [TOOLS[name] for name in names]
-    rows = [(each.name, f"{each.count(calls):,}", each.unit, *_unseen(each, calls, products)) for each in tools]
+    rows = [(each.name, _printed(each, calls), each.unit, *_unseen(each, calls, products)) for each in tools]
     columns = dict.fromkeys(("tool", "prints", "unit", "products left out", "most of them in"), "text")
     table = Shown(columns={**columns, "tool": "label", "prints": "counted"}, rows=rows)  # type: ignore[dict-item]  # texts are of Held
     return [table, *(Shown(f"{each.name} ({each.package}): {each.about}.") for each in tools)]
+
+
+def _printed(tool: Tool, calls: Calls) -> str:
+    """The number that a tool prints, or that it fails on the input that it makes."""
+    try:
+        return f"{tool.count(calls):,}"
+    except UncountableError as error:
+        return f"nothing: {error}"
 
 
 def _unseen(tool: Tool, calls: Calls, products: int) -> tuple[str, str]:
