@@ -29,7 +29,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TARGETS = ("command", "fork server", "child")
 # A run without kills takes about as long as two imports of torch a round.
 LONGEST_S, LONGEST_SHORT_S = 12.0, 6.0
-KILLS, KILLS_SHORT = 100, 1
+KILLS, KILLS_SHORT = 60, 1
 # Modules, and processes of each, besides the one that counts.
 CASES: tuple[list[str], int] = (["linear", "sa", "acf"], 2)
 CASES_SHORT: tuple[list[str], int] = (["linear"], 1)
