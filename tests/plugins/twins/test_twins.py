@@ -52,7 +52,7 @@ def test_each_record_has_its_source_and_each_block_has_a_name(name: str) -> None
     assert len({(record.block, *record.setting, record.recipe) for record in rows.values()}) == len(rows)
     known = {entry.key for entry in registry.entries()}
     others = {record.block for record in rows.values()} - known
-    assert others == {"mmsegmentation": {PLAIN, "dnl", "enc", "psa", "deeplabv3plus"}, "timm": {PLAIN, "eca"}}[name]
+    assert others == {"mmsegmentation": {PLAIN, "dnl", "enc", "psa", "deeplabv3plus"}, "timm": {PLAIN}}[name]
 
 
 def test_figures_are_those_of_the_sources() -> None:
