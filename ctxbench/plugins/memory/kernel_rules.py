@@ -196,7 +196,8 @@ def sum_cpu(call: Call) -> Sizes:
     data, out = call.args[0], call.out[0]
     if data.dtype != out.dtype:
         return [data.numel() * out.element_size() + partial_sums(data, out, out.element_size())]
-    return [*half_sum(data, call.args[1] if len(call.args) > 1 else None), partial_sums(data, out, out.element_size())]
+    copied = half_sum(data, call.args[1] if len(call.args) > 1 else None)
+    return [*copied, partial_sums(data, out, 4 if copied else out.element_size())]
 
 
 # Elements from which PyTorch divides work among threads (ATen/Parallel.h).
