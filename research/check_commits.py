@@ -1,7 +1,7 @@
 """Runs `ctxbench check` on twelve commits of one module; docs/plugins/check.md has what it says of each.
 
-Run: python research/check_commits.py [--static] [--out results/check-commits]   (half an hour on two idle cores; with
---static, which measures no time, a few minutes on any machine)
+Run: python research/check_commits.py [--static] [--out results/check-commits]   (five minutes on two cores; with
+--static, which measures no time, any machine will do)
 Then: python docs/update.py
 
 A check whose JSON lies in the folder already is not run again. `evidence.json` names the commit of a series: for a new
