@@ -58,6 +58,10 @@ class Printed:
             return unit.factor
         return _PREFIXES.get(self.suffix.removesuffix("B"), 1)
 
+    def rounds(self, number: Fraction, unit: Unit) -> bool:
+        """Return whether a number, in units of one, rounds to this figure."""
+        return abs(number / self.factor(unit) - self.value) <= self.step / 2
+
 
 # What is counted of a block or network for an audit (`ctxbench.plugins.audit.child`), and the sizes of the input.
 COUNTS = (

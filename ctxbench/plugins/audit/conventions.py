@@ -90,8 +90,9 @@ class Convention:
 
     def agrees(self, printed: Printed, counted: Fraction) -> bool:
         """Return whether a count, rounded or cut to the printed digits, is the figure."""
-        over = counted / printed.factor(self.unit) - printed.value
-        return 0 <= over < printed.step if self.cut else abs(over) <= printed.step / 2
+        if not self.cut:
+            return printed.rounds(counted, self.unit)
+        return 0 <= counted / printed.factor(self.unit) - printed.value < printed.step
 
 
 def others(own: Convention) -> dict[Changes, Convention]:

@@ -103,8 +103,7 @@ class Figure:
 
     def is_printed(self, value: Fraction, powers: int = 0) -> bool:
         """Return whether a number of units of one rounds to the figure, whose point may be so many places off."""
-        over = value / self.printed.factor(self.unit) / Fraction(10) ** powers - self.printed.value
-        return abs(over) <= self.printed.step / 2
+        return self.printed.rounds(value / Fraction(10) ** powers, self.unit)
 
     def written(self, value: Fraction) -> str:
         """A number in the unit of the figure, with one digit more than is printed, and with two at least."""

@@ -65,7 +65,7 @@ def explanations(figure: Figure, column: Sequence[Figure], changes: Changes) -> 
     yield from _of_other_rows(figure, column, changes)
     for text in _exchanged(figure.text):
         printed = Printed.parse(text)
-        if printed.value != figure.printed.value and _agrees(printed, figure, value):
+        if printed.value != figure.printed.value and printed.rounds(value, figure.unit):
             yield f"with two digits exchanged, {text}, it is equal"
     for power in POWERS:
         if figure.printed.value and figure.is_printed(value, -power):
@@ -110,10 +110,6 @@ def _exchanged(text: str) -> Iterator[str]:
         signs = [*text]
         signs[one], signs[other] = signs[other], signs[one]
         yield "".join(signs)
-
-
-def _agrees(printed: Printed, figure: Figure, value: Fraction) -> bool:
-    return abs(value / printed.factor(figure.unit) - printed.value) <= printed.step / 2
 
 
 def _at_another_input(figure: Figure, changes: Changes, ratio: float) -> Iterator[str]:
