@@ -1,16 +1,28 @@
-"""Predicted blocks against the CUDA caching allocator's own history: which blocks only one of the two has."""
+"""Predicted blocks against those that the allocator made, as the profiler saw them: which blocks only one has."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
+import torch
+
 from ctxbench.plugins.memory.profile import MemoryProfile
 
-BLOCK = 512  # bytes; the allocator rounds requests up to multiples of it
+BLOCK = 512  # bytes; the CUDA allocator rounds requests up to multiples of it
 _NEAR = 4  # a kernel may allocate its outputs and its own blocks in any order
-_FREED = ("free_requested", "free")
+# Operators that only allocate: the one that calls them is named.
+_ALLOCATES = ("empty", "resize_", "zeros", "new_", "set_", "zero_", "detach")
+
+
+@dataclass(frozen=True)
+class Event:
+    """A block that is made, or released if its bytes are negative, and the operators around it, the inner ones last."""
+
+    address: int
+    bytes: int
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -19,7 +31,7 @@ class Block:
 
     bytes: int
     made_by: str
-    where: str
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,27 @@ class Comparison:
     unmatched: list[UnmatchedBlock]
 
 
+def events_of(run_pass: Callable[[], object], device: torch.device) -> list[Event]:
+    """Run a pass under PyTorch's profiler; the blocks of the device in the order of their making and release."""
+    with torch.autograd.profiler.profile(profile_memory=True) as profiler:
+        output = run_pass()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    del output
+    found = _walk(profiler.kineto_results.experimental_event_tree(), device.type, ())
+    return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+
+
+def _walk(nodes: Iterable[Any], kind: str, operators: tuple[str, ...]) -> Iterator[tuple[int, Event]]:
+    for node in nodes:
+        if node.tag == torch._C._profiler._EventType.Allocation:
+            fields = node.extra_fields
+            if fields.device.type == kind:
+                yield node.start_time_ns, Event(fields.ptr, fields.alloc_size, operators)
+        else:
+            yield from _walk(node.children, kind, (*operators, node.name))
+
+
 def predicted_blocks(profile: MemoryProfile) -> list[Block]:
     """The blocks of a predicted pass in the order of their making, the weights left out."""
     by_step: dict[int, list[Block]] = defaultdict(list)
@@ -50,18 +83,22 @@ def predicted_blocks(profile: MemoryProfile) -> list[Block]:
     return [block for number in sorted(by_step) for block in by_step[number]]
 
 
-def compare(profile: MemoryProfile, trace: Sequence[Mapping[str, Any]]) -> Comparison:
-    """Match the blocks of a prediction with one device's trace of `torch.cuda.memory._snapshot()["device_traces"]`.
-
-    The trace begins with the pass and ends with it. Sizes are matched in order.
-    """
+def compare(profile: MemoryProfile, events: Sequence[Event]) -> Comparison:
+    """Match the blocks of a prediction with the events of the same pass. Sizes are matched in order."""
     predicted = predicted_blocks(profile)
-    made = [(index, _from_entry(entry)) for index, entry in enumerate(trace) if entry["action"] == "alloc"]
-    only_predicted, only_made = _without_partner([b.bytes for b in predicted], [block.bytes for _, block in made])
-    peak, unmatched_at_peak = _replay(trace, {made[position][0] for position in only_made})
+    made = [index for index, event in enumerate(events) if event.bytes > 0]
+    sizes = [_whole(events[index].bytes) for index in made]
+    only_predicted, only_made = _without_partner([block.bytes for block in predicted], sizes)
+    peak, unmatched_at_peak = _replay(events, {made[position] for position in only_made})
     unmatched = [UnmatchedBlock("prediction", predicted[position]) for position in only_predicted]
-    unmatched += [UnmatchedBlock("allocator", made[position][1]) for position in only_made]
+    unmatched += [UnmatchedBlock("allocator", _block(events[made[position]])) for position in only_made]
     return Comparison(peak, unmatched_at_peak, sorted(unmatched, key=lambda found: -found.block.bytes))
+
+
+def _block(event: Event) -> Block:
+    names = [name.removeprefix("aten::") for name in event.operators]
+    working = [name for name in names if not name.startswith(_ALLOCATES)]
+    return Block(_whole(event.bytes), working[-1] if working else "no operator", " > ".join(names[:2]))
 
 
 def _without_partner(first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -88,29 +125,23 @@ def _shifts(partner: Mapping[int, int], length: int) -> list[int]:
     return shifts
 
 
-def _replay(trace: Iterable[Mapping[str, Any]], unmatched: set[int]) -> tuple[int, int]:
-    """The peak of a trace above its start, and the bytes of the `unmatched` entries in use there."""
+def _replay(events: Sequence[Event], unmatched: set[int]) -> tuple[int, int]:
+    """The peak of a pass above its start, and the bytes of the `unmatched` events in use there."""
     live = live_unmatched = peak = unmatched_at_peak = 0
     blocks: dict[int, tuple[int, int]] = {}  # address -> bytes, bytes if unmatched
-    for index, entry in enumerate(trace):
-        if entry["action"] == "alloc":
-            size = _whole(entry["size"])
-            blocks[entry["addr"]] = (size, size if index in unmatched else 0)
+    for index, event in enumerate(events):
+        if event.bytes > 0:
+            size = _whole(event.bytes)
+            blocks[event.address] = (size, size if index in unmatched else 0)
             live += size
-            live_unmatched += blocks[entry["addr"]][1]
-        elif entry["action"] in _FREED and entry["addr"] in blocks:
-            size, unmatched_size = blocks.pop(entry["addr"])
+            live_unmatched += blocks[event.address][1]
+        elif event.address in blocks:
+            size, unmatched_size = blocks.pop(event.address)
             live -= size
             live_unmatched -= unmatched_size
         if live > peak:
             peak, unmatched_at_peak = live, live_unmatched
     return peak, unmatched_at_peak
-
-
-def _from_entry(entry: Mapping[str, Any]) -> Block:
-    frames = [f for f in entry.get("frames", ()) if f["filename"].endswith(".py") and "/torch/" not in f["filename"]]
-    where = f"{frames[0]['filename'].rpartition('/')[2]}:{frames[0]['line']}" if frames else ""
-    return Block(_whole(entry["size"]), "allocator", where)
 
 
 def _whole(size: int) -> int:

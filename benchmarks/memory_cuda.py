@@ -1,20 +1,20 @@
-"""Predicted against measured peak memory on a GPU; where they differ, block by block, for a step of `gpu.py`.
+"""Predicted against measured peak memory on a GPU: all blocks of the registry, for a step of `gpu.py`.
 
-`blocks.csv` has the blocks that only the prediction or only the caching allocator's history has. Each module is traced
-in a fresh process.
+Other processes predict, this one measures, and then names the operators of the blocks that only one side has.
 """
 
 import csv
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-import pandas as pd
 import torch
-from allocator_history import Comparison, compare
+from allocator_history import Comparison, compare, events_of
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ctxbench import registry
 from ctxbench.base.mode import MODES, Mode
@@ -23,118 +23,148 @@ from ctxbench.plugins.memory.one_pass import prepared, run_pass
 from ctxbench.plugins.memory.predict import predict_peak
 
 MIB = 2**20
-COLUMNS = ("module", "mode", "dtype", "predicted_bytes", "measured_bytes", "only_in", "bytes", "made_by", "where")
+# On compute capability 9.0 a process that has used CUDA prefers cuDNN's kernel, which is not predicted.
+NOT_PREDICTED = (SDPBackend.CUDNN_ATTENTION, SDPBackend.OVERRIDEABLE, SDPBackend.ERROR)
+CELLS = ("module", "mode", "dtype", "shape")
+Shape = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Traced:
-    """One module in one mode: both peaks, and how the allocator's history differs from the prediction."""
-
-    module: str
-    mode: Mode
-    predicted_bytes: int
-    measured_bytes: int
-    comparison: Comparison
-    dtype: str
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured less one, the blocks at the measured peak that were not predicted left out."""
-        return self.predicted_bytes / (self.measured_bytes - self.comparison.unmatched_bytes_at_peak) - 1
-
-
-def trace(key: str, mode: Mode, shape: tuple[int, ...], dtype: str) -> Traced:
-    """Measure one module, then run it again with the allocator recording."""
-    kind = getattr(torch, dtype)
-    module = registry.get(key).build(shape[1]).to("cuda", kind)
-    image = torch.randn(shape, device="cuda", dtype=kind)
-    profile = predict_peak(module, image, mode=mode, device="cuda")
-    measured = measure_peak(module, image, mode=mode)
-    with prepared(module, mode):
-        torch.cuda.memory._record_memory_history(max_entries=10**6, context="alloc", stacks="python")
-        output = run_pass(module, (image,), mode)
-        torch.cuda.synchronize()
-        entries = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
-        torch.cuda.memory._record_memory_history(enabled=None)
-        del output
-    return Traced(key, mode, profile.peak_bytes, measured, compare(profile, entries), dtype)
-
-
-def trace_fresh(key: str, mode: Mode, shape: tuple[int, ...], dtype: str) -> Traced:
-    """Trace in a fresh process, forked from one that has torch and has not used CUDA."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["memory_cuda"])
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(trace, key, mode, shape, dtype).result()
-
-
-def write_blocks(path: Path, results: list[Traced]) -> None:
-    """Write the unmatched blocks of each module and mode, largest first; a row without a block where there is none."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for result in results:
-            head = (result.module, result.mode, result.dtype, result.predicted_bytes, result.measured_bytes)
-            for found in result.comparison.unmatched:
-                writer.writerow((*head, found.only_in, found.block.bytes, found.block.made_by, found.block.where))
-            if not result.comparison.unmatched:
-                writer.writerow((*head, "", "", "", ""))
-
-
-def show(result: Traced) -> str:
-    """One line: both peaks in MiB, the error without workspaces, and the largest unmatched block."""
-    largest = ""
-    for first in result.comparison.unmatched[:1]:
-        largest = f"  largest unmatched block: {first.block.bytes / MIB:.1f} MiB only in the {first.only_in}"
-    return (
-        f"{result.module:16} {result.mode:6} {result.dtype:8} predicted {result.predicted_bytes / MIB:9.1f}  measured "
-        f"{result.measured_bytes / MIB:9.1f}  not predicted at the peak "
-        f"{result.comparison.unmatched_bytes_at_peak / MIB:7.1f}  error {result.error:+.2%}{largest}"
-    )
-
-
-@dataclass(frozen=True)
-class Peak:
-    """The predicted and the measured peak of one row."""
+class Case:
+    """One block in one mode, on an image of this shape and dtype."""
 
     module: str
     mode: Mode
     dtype: str
-    shape: tuple[int, ...]
-    error: float
+    shape: Shape
 
     def __str__(self) -> str:
         return f"{self.module} {self.mode} {self.dtype} {list(self.shape)}"
 
+    def cells(self) -> tuple[str, str, str, str]:
+        """The values of `CELLS`."""
+        return self.module, self.mode, self.dtype, "x".join(map(str, self.shape))
 
-def peaks(frame: pd.DataFrame) -> list[Peak]:
-    """The rows that have both peaks."""
+    def built(self, device: str) -> tuple[torch.nn.Module, torch.Tensor]:
+        """The block and its image on a device."""
+        kind = getattr(torch, self.dtype)
+        with torch.device(device):
+            module = registry.get(self.module).build(self.shape[1]).to(kind)
+            return module, torch.randn(self.shape, dtype=kind)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predicted peak, the operators that its marks name, or the sentence that refuses it."""
+
+    peak_bytes: int | None
+    marks: tuple[str, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Both peaks of a case in bytes; without one of them, why."""
+
+    case: Case
+    predicted: Predicted
+    measured_bytes: int | None
+    refused: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured less one."""
+        known = self.predicted.peak_bytes is not None and self.measured_bytes
+        return self.predicted.peak_bytes / self.measured_bytes - 1 if known else None  # type: ignore[operator]  # known
+
+
+def cases(shapes: Sequence[Shape], dtypes: Sequence[str]) -> list[Case]:
+    """Every block of the registry in both modes."""
+    return [
+        Case(key, mode, dtype, shape)
+        for shape in shapes
+        for dtype in dtypes
+        for key in registry.names()
+        for mode in MODES
+    ]
+
+
+def predicted(case: Case) -> Predicted:
+    """Predict for CUDA, in a process that has not used it."""
+    torch.set_num_threads(1)
+    try:
+        profile = predict_peak(*case.built("meta"), mode=case.mode, device="cuda")
+    except Exception as error:
+        return Predicted(None, refused=_told(error))
+    return Predicted(profile.peak_bytes, tuple(profile.marks))
+
+
+def peaks(wanted: Sequence[Case], path: Path, deadline: float, device: str = "cuda") -> list[Peak]:
+    """Both peaks of each case, until the time is up; each is written to `path` once it is known."""
     found = []
-    for mode in MODES:
-        columns = [f"memory_{mode}_predicted_bytes", f"memory_{mode}_bytes"]
-        for _, row in frame[frame["status"] == "ok"].dropna(subset=columns).iterrows():
-            shape = tuple(int(row[name]) for name in ("batch", "channels", "height", "width"))
-            found.append(Peak(row["module"], mode, row["dtype"], shape, row[columns[0]] / row[columns[1]] - 1))
+    workers = max(1, len(os.sched_getaffinity(0)) - 1)
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool, path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*CELLS, "predicted_bytes", "measured_bytes", "marks", "refused"])
+        futures = [pool.submit(predicted, case) for case in wanted]
+        for case, future in zip(wanted, futures, strict=True):
+            if time.monotonic() > deadline:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
+            peak = _peak(case, future.result(), device)
+            known = peak.predicted
+            told = known.peak_bytes, peak.measured_bytes, " ".join(known.marks), peak.refused
+            writer.writerow([*case.cells(), *told])
+            file.flush()
+            found.append(peak)
     return found
 
 
-def blocks_that_differ(rows: Sequence[Peak], path: Path, deadline: float) -> list[str]:
-    """Compare block by block, the largest error first, until the time is up; what was found, in phrases."""
-    traced: list[Traced] = []
-    notes = []
-    for row in rows:
-        if time.monotonic() > deadline - 20:
-            break
-        try:
-            traced.append(trace_fresh(row.module, row.mode, row.shape, row.dtype))
-        except Exception as error:
-            notes.append(f"no history of {row}: {error}")
-            continue
-        print(show(traced[-1]), flush=True)
-        write_blocks(path, traced)
-    if traced:
-        notes.insert(0, f"blocks of {len(traced)} rows are in {path.name}")
-        for found in traced[0].comparison.unmatched[:1]:
-            size = f"{found.block.bytes / MIB:.1f} MiB"
-            notes.insert(1, f"the largest of the first: {size} only in the {found.only_in} ({found.block.where})")
-    return notes[:4]
+def _peak(case: Case, known: Predicted, device: str) -> Peak:
+    if known.refused:
+        return Peak(case, known, None, known.refused)
+    try:
+        module, image = case.built(device)
+        return Peak(case, known, measure_peak(module, image, mode=case.mode))
+    except Exception as error:
+        return Peak(case, known, None, _told(error))
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".split("\n")[0]
+
+
+def traced(case: Case, device: str = "cuda") -> Comparison:
+    """Predict a case again, without cuDNN's attention as in a new process, and run it under the profiler."""
+    module, image = case.built(device)
+    with sdpa_kernel([each for each in SDPBackend.__members__.values() if each not in NOT_PREDICTED]):
+        profile = predict_peak(*case.built("meta"), mode=case.mode, device="cuda")
+    with prepared(module, case.mode):
+        run_pass(module, (image,), case.mode)
+        module.zero_grad(set_to_none=True)
+        events = events_of(lambda: run_pass(module, (image,), case.mode), image.device)
+    return compare(profile, events)
+
+
+def write_blocks(rows: Iterable[Peak], path: Path, deadline: float, device: str = "cuda") -> list[str]:
+    """Write the blocks that differ, row by row until the time is up; what was found, in phrases."""
+    done, notes = 0, []
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*CELLS, "only_in", "bytes", "made_by", "where"])
+        for row in rows:
+            if time.monotonic() > deadline:
+                break
+            try:
+                found = traced(row.case, device).unmatched
+            except Exception as error:
+                notes.append(f"no trace of {row.case}: {_told(error)}")
+                continue
+            done += 1
+            for each in found:
+                block = each.block
+                writer.writerow([*row.case.cells(), each.only_in, block.bytes, block.made_by, block.where])
+            if found and done == 1:
+                first = found[0].block
+                notes.append(f"largest block: {first.bytes / MIB:.1f} MiB, {found[0].only_in}, by {first.made_by}")
+    return [f"blocks of {done} rows are in {path.name}", *notes][:4] if done or notes else []
