@@ -70,7 +70,7 @@ site: .venv/.dev
 matrix:
 	bash benchmarks/matrix.sh
 
-# What ctxbench shows on this machine's GPU, in under ten minutes; see docs/gpu.md.
+# What ctxbench shows on this machine's GPU, in under twenty minutes; see docs/gpu.md.
 gpu: .venv/.nvidia
 	$(BIN)/python benchmarks/gpu.py
 

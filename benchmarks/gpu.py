@@ -1,6 +1,6 @@
-"""Checks for the first minutes on a GPU: eight steps, each with its expectation, in its own process.
+"""Checks for the first minutes on a GPU: ten steps, each with its expectation, in its own process.
 
-Run: make gpu   (or: python benchmarks/gpu.py [--minutes 10] [--out results/gpu-NAME] [--dry-run])
+Run: make gpu   (or: python benchmarks/gpu.py [--minutes 20] [--out results/gpu-NAME] [--dry-run])
 
 A step that fails, hangs or crashes does not stop the others. Writes run folders and one log a step under `results/`,
 and the outcome into docs/gpu.md. Exit codes: 0, 1 if a step is not as expected, 2 if there is no GPU or `--out` exists.
@@ -80,7 +80,7 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all steps; later ones are skipped")
+    parser.add_argument("--minutes", type=float, default=20.0, help="for all steps; later ones are skipped")
     parser.add_argument("--out", type=Path, help="the folder of logs and run folders; default: results/gpu-NAME")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the outcome is written")
     parser.add_argument("--dry-run", action="store_true", help="print the steps and what is expected of them")

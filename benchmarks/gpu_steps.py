@@ -148,7 +148,9 @@ def host_and_device(out: Path, deadline: float) -> tuple[bool, str]:
         host, device = host_and_device_ms(shape)
         at = {name: values[number] for name, values in times.items()}
         good &= (host > device) == (shape == SMALL)
-        good &= at["flushed"] >= 0.95 * at["eager"] and at.get("graph", 0.0) <= 1.05 * at["eager"]
+        # A flush is queued before each pass: where the host is slower, it hides the host's time.
+        good &= host > device or at["flushed"] >= 0.95 * at["eager"]
+        good &= at["graph"] <= 1.05 * at["eager"]
         measured_as = ", ".join(f"{name} {value:.3f}" for name, value in at.items())
         seen.append(f"{list(shape)}: host {host:.3f}, device {device:.3f}; ctxbench: {measured_as}")
     return good, "SA infer in ms. " + "; ".join(seen)
@@ -158,8 +160,9 @@ def host_and_device_ms(shape: tuple[int, ...]) -> tuple[float, float]:
     """Milliseconds a pass that the host takes to enqueue SA, and that the device takes to run it."""
     import torch
 
-    from ctxbench import registry
+    from ctxbench import devices, registry
 
+    devices.device(DEVICE).set_flags("float32", None, False)  # as a run does; torch begins with TF32 in convolutions
     module = registry.get("sa").build(shape[1]).to(DEVICE).eval()
     image = torch.randn(shape, device=DEVICE)
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -279,7 +282,7 @@ STEPS = (
         "table3",
         "Table 3 under the interval and the paper's protocol",
         f"all rows ok; the two latencies of a row differ by at most {PROTOCOL_SHARE:.0%}",
-        180,
+        300,
         table3,
     ),
     Step(
@@ -292,9 +295,9 @@ STEPS = (
     Step(
         "time",
         f"Host and device time of SA at {list(SMALL)} and {list(LARGE)}, with L2 flushed and as a CUDA graph",
-        "the host takes longer at the small size, the device at the large one; a flush makes no pass faster, a graph "
-        "makes none slower (5 %)",
-        75,
+        "the host takes longer at the small size, the device at the large one; there a flush makes no pass faster; a "
+        "graph makes none slower (5 %)",
+        90,
         host_and_device,
     ),
     Step(
@@ -308,7 +311,7 @@ STEPS = (
         "repeat",
         "The same run three times: SA and Ham (NMF) at a small shape, four processes each",
         f"{AGREEING_SHARE:.0%} of the pairs of runs differ by no more than both intervals explain",
-        120,
+        180,
         repeat,
     ),
     Step(

@@ -16,7 +16,7 @@ import torch
 from allocator_history import Comparison, compare, events_of
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ctxbench import registry
+from ctxbench import devices, registry
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.plugins.memory.measure import measure_peak
 from ctxbench.plugins.memory.one_pass import prepared, run_pass
@@ -25,6 +25,7 @@ from ctxbench.plugins.memory.predict import predict_peak
 MIB = 2**20
 # On compute capability 9.0 a process that has used CUDA prefers cuDNN's kernel, which is not predicted.
 NOT_PREDICTED = (SDPBackend.CUDNN_ATTENTION, SDPBackend.OVERRIDEABLE, SDPBackend.ERROR)
+LARGEST = 20  # of the blocks of a row, which are written
 CELLS = ("module", "mode", "dtype", "shape")
 Shape = tuple[int, int, int, int]
 
@@ -124,6 +125,7 @@ def _peak(case: Case, known: Predicted, device: str) -> Peak:
     if known.refused:
         return Peak(case, known, None, known.refused)
     try:
+        devices.device(device).set_flags(case.dtype, None, False)
         module, image = case.built(device)
         return Peak(case, known, measure_peak(module, image, mode=case.mode))
     except Exception as error:
@@ -161,7 +163,7 @@ def write_blocks(rows: Iterable[Peak], path: Path, deadline: float, device: str 
                 notes.append(f"no trace of {row.case}: {_told(error)}")
                 continue
             done += 1
-            for each in found:
+            for each in found[:LARGEST]:
                 block = each.block
                 writer.writerow([*row.case.cells(), each.only_in, block.bytes, block.made_by, block.where])
             if found and done == 1:

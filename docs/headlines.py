@@ -80,7 +80,8 @@ def _memory_trust() -> list[tuple[str, str, str]]:
             f"{reached} of the {len(then)} figures of the Hamburger paper are met [to the MiB](docs/table3.md), under "
             "its year's PyTorch.",
             f"Not out of sample: all were known. For {chosen} of the {reached} a "
-            "[choice was made to agree](docs/plugins/memory.md#two-devices-named-cuda). No GPU has confirmed them.",
+            "[choice was made to agree](docs/plugins/memory.md#two-devices-named-cuda). "
+            "No GPU has measured them under that PyTorch.",
         ),
         (
             "GPU memory: published peaks",
@@ -158,7 +159,7 @@ def table3_memory() -> str:
         f"{equal_params} of {params} parameter counts and {equal_macs} of {macs} MACs equal the paper's. For "
         f"{len(chosen)} of the {sum(then.values())} a choice was made to agree: {', '.join(chosen)}. The others follow "
         "from PyTorch's sources and the module's code. All were known when the rules were written, so they do not test "
-        f"the prediction ({source('memory')}). No GPU has confirmed them."
+        f"the prediction ({source('memory')}). No GPU has measured them under that PyTorch."
     )
 
 

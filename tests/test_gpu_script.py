@@ -184,7 +184,7 @@ def test_a_dry_run_lists_the_steps(capsys: pytest.CaptureFixture[str], monkeypat
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(".")[0] for line in lines[::2]] == [str(number) for number in range(1, 11)]
     assert all(line.startswith("   expected: ") and len(line) > 20 for line in lines[1::2])
-    names = ["fork", "workspace", "memory", "table3", "calibration", "time", "cuda-1", "repeat", "self-test", "nvml"]
+    names = ["fork", "workspace", "nvml", "memory", "table3", "calibration", "time", "cuda-1", "repeat", "self-test"]
     assert [step.name for step in gpu_steps.STEPS] == names
 
 
@@ -224,11 +224,6 @@ def frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return made.astype({name: "Int64" for name in made if str(name).endswith("_bytes")})
 
 
-def memory_row(module: str, infer: int | None, status: str = "ok", **others: Any) -> dict[str, Any]:
-    peaks = {"memory_infer_predicted_bytes": 1000, "memory_infer_bytes": infer}
-    return {"module": module, "status": status, **peaks, "memory_train_predicted_bytes": None, **others}
-
-
 def give(monkeypatch: pytest.MonkeyPatch, frames: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
     """Let `measured` return these frames in order; what it was asked for."""
     asked: list[dict[str, Any]] = []
@@ -262,33 +257,36 @@ def test_predicted_times_after_a_calibration_are_compared_with_table_3(
         gpu_steps.calibration(out, time.monotonic() + 9)
 
 
-def test_memory_goes_on_at_the_smaller_shape_and_names_the_largest_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train: dict[str, Any] = {"memory_train_bytes": 5}
-    first = [memory_row("a", 1005, **train), memory_row("b", None, "oom", **train), memory_row("c", None, "error")]
-    asked = give(monkeypatch, [frame(first), frame([memory_row("b", 800, **train)])])
+def test_memory_names_the_largest_error_and_what_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = memory_cuda.Case("a", "infer", "float32", (1, 8, 4, 4))
+    marked = memory_cuda.Predicted(1500, ("aten.sort",))
+    rows = [
+        memory_cuda.Peak(case, memory_cuda.Predicted(1000), 1005),
+        memory_cuda.Peak(case, marked, 1000),
+        memory_cuda.Peak(case, memory_cuda.Predicted(None, refused="branches"), None, "branches"),
+    ]
     traced: list[Any] = []
+    monkeypatch.setattr(memory_cuda, "peaks", lambda wanted, path, deadline: rows)
+    monkeypatch.setattr(memory_cuda, "cases", lambda shapes, dtypes: [case] * 4)
 
-    def trace(*row: Any) -> None:
-        traced.append(row)
-        raise RuntimeError("lost")
+    def write(beyond: Sequence[memory_cuda.Peak], path: Path, deadline: float) -> list[str]:
+        traced.extend(beyond)
+        return ["told"]
 
-    monkeypatch.setattr(memory_cuda, "trace_fresh", trace)
+    monkeypatch.setattr(memory_cuda, "write_blocks", write)
+    assert gpu_steps.memory(tmp_path, time.monotonic() + 100) == (
+        True,
+        "1 of 2 peaks within 1%; 1 of the others are marked; 2 not predicted or not measured; "
+        "largest: +50.0% (a infer float32 [1, 8, 4, 4]); told",
+    )
+    assert traced == [rows[1]]
+    rows.append(memory_cuda.Peak(case, memory_cuda.Predicted(900), 1000))
     good, seen = gpu_steps.memory(tmp_path, time.monotonic() + 100)
     assert not good
-    assert seen.startswith(
-        "1 of 2 peaks within 1%; 1 rows not measured; largest: +25.0% (b infer float32 [1, 8, 4, 4])"
-    )
-    assert "no history of b infer float32 [1, 8, 4, 4]: lost" in seen
-    assert [(each["folder"], each["shape"]) for each in asked] == [
-        ("memory", [gpu_steps.LARGE]),
-        ("memory-medium", [gpu_steps.MEDIUM]),
-    ]
-    assert asked[1]["modules"] == ["b"]
-    assert traced == [("b", "infer", (1, 8, 4, 4), "float32")]
-    memory_cuda.blocks_that_differ(memory_cuda.peaks(frame([memory_row("b", 1, **train)])), tmp_path, time.monotonic())
-    assert len(traced) == 1, "no time was left"
+    assert seen.startswith("1 of 3 peaks within 1%; 1 of the others are marked")
+    rows[:] = rows[2:3]
+    with pytest.raises(CannotRun, match="no row has both peaks"):
+        gpu_steps.memory(tmp_path, time.monotonic() + 100)
 
 
 @pytest.mark.parametrize(("kilobytes", "capability", "good"), [(8320, (8, 0), True), (8320, (9, 0), False)])
@@ -306,12 +304,12 @@ def test_a_workspace_is_judged_by_the_compute_capability(
 
 @pytest.mark.parametrize(
     ("flushed", "graph", "device", "good"),
-    [(0.2, 0.03, 0.03, True), (0.05, 0.03, 0.03, False), (0.2, 0.2, 0.03, False), (0.2, 0.03, 0.3, False)],
+    [(9.1, 0.03, 0.03, True), (8.0, 0.03, 0.03, False), (9.1, 0.2, 0.03, False), (9.1, 0.03, 0.3, False)],
 )
 def test_host_and_device_times_are_judged(
     flushed: float, graph: float, device: float, good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = [[0.1, 9.0], [flushed, 9.1], [graph, 9.0]]
+    times = [[0.1, 9.0], [0.05, flushed], [graph, 9.0]]
     frames = [frame([{"module": "sa", "latency_infer_ms": ms} for ms in pair]) for pair in times]
     asked = give(monkeypatch, frames)
     monkeypatch.setattr(
@@ -319,7 +317,7 @@ def test_host_and_device_times_are_judged(
     )
     found, seen = gpu_steps.host_and_device(tmp_path, 0.0)
     assert found == good
-    assert "host 0.100, device 9.000; ctxbench: eager 9.000, flushed 9.100, graph 9.000" in seen
+    assert f"host 0.100, device 9.000; ctxbench: eager 9.000, flushed {flushed:.3f}, graph 9.000" in seen
     assert [(each["execution"], each["measure"]["flush_l2"]) for each in asked] == [
         ("eager", False),
         ("eager", True),

@@ -32,6 +32,8 @@ class Device(ABC):
     queues: ClassVar[bool] = False
     # Whether its libraries keep the workspaces that their first calls allocate.
     keeps_workspaces: ClassVar[bool] = False
+    # The size that its allocator gives multiples of.
+    block_bytes: ClassVar[int] = 1
     # Whether torch's thread count decides how fast it is.
     has_threads: ClassVar[bool] = False
 

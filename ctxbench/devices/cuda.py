@@ -67,6 +67,7 @@ class Cuda(Device):
     kind = "cuda"
     queues = True
     keeps_workspaces = True
+    block_bytes = 512
     # 137 G MACs: at an H100's 67 TFLOP/s of float32 4.1 ms, with TF32 0.6 ms or more; 0.5 GiB.
     control_positions, control_width = 16384, 2048
     matmul_size = 8192

@@ -8,6 +8,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from ctxbench.plugins.memory.kernel_rules import Call, Sizes, copies_in, half_sum, size_of
+from ctxbench.plugins.memory.reduction_rules import partial_results
 
 # Input channels from which a 3x3 convolution's workspace is told.
 WIDE_CHANNELS = 1024
@@ -37,9 +38,11 @@ def convolution_cuda(call: Call) -> Sizes:
 
 
 def convolution_backward_cuda(call: Call) -> Sizes:
-    """As the forward pass, and the gradient."""
+    """As the forward pass, and the gradient; after them the bias's gradient is summed."""
     grad, data, weight = call.args[:3]
-    return copies_in(_convolution_layout(data, weight), grad, data, weight)
+    copied = copies_in(_convolution_layout(data, weight), grad, data, weight)
+    with_bias = call.args[10][2]
+    return max(copied, partial_results(grad, [0, *range(2, grad.dim())], 4) if with_bias else (), key=sum)
 
 
 def convolution_cpu(call: Call) -> Sizes | str:

@@ -21,6 +21,7 @@ from ctxbench.plugins.memory import attention_rules as attention
 from ctxbench.plugins.memory import convolution_rules as convolutions
 from ctxbench.plugins.memory import kernel_rules as rules
 from ctxbench.plugins.memory import norm_rules as norms
+from ctxbench.plugins.memory import reduction_rules as reductions
 from ctxbench.plugins.memory import transform_rules as transforms
 from ctxbench.plugins.memory.convolution_rules import winograd
 from ctxbench.plugins.memory.kernel_rules import Call, Sizes
@@ -240,14 +241,17 @@ KERNELS = (
            "divides the sum by a number; sums half types in float32", _PROFILER),
     Kernel("sum", _CPU, rules.sum_cpu,
            "sums a copy in the sum's dtype", _PROFILER),
+    Kernel("sum mean amax amin max min argmax argmin linalg_vector_norm norm var std var_mean any all prod", _CUDA,
+           reductions.reduction_cuda,
+           "few outputs: partial results of the thread blocks of each", "cuda/Reduce.cuh, setReduceConfig"),
     Kernel("amax amin argmax argmin linalg_vector_norm norm any all prod", _CPU, rules.whole_cpu,
            "one number of a large tensor: with several threads a partial result for each", _PROFILER),
     Kernel("add sub rsub mul div eq ne lt le gt ge maximum minimum remainder fmod copysign", _CPU, rules.binary_cpu,
            "numbers become tensors, other dtypes are cast", "TensorIterator.cpp, compute_types; " + _PROFILER),
 )  # fmt: skip
 
-# Reviewed: these allocate only their outputs, and nothing else that grows with the input, on any of the devices. On
-# CUDA a reduction to few outputs adds its partial sums, below a mebibyte.
+# Reviewed: these allocate only their outputs, and nothing else that grows with the input, on any of the devices
+# without a row above.
 _FREE_NAMES = """
     sum mean amax amin max min argmax argmin linalg_vector_norm norm var std var_mean any all prod
     cat stack clone copy _to_copy _unsafe_view constant_pad_nd slice_backward select_backward tril triu flip

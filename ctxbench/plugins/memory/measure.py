@@ -59,10 +59,13 @@ def measure_allocation(module: nn.Module, *inputs: Any, mode: Mode) -> MeasuredP
         with collector_off(collect_first=True):  # two measurements see the same frees
             allocated = device.peak_bytes(measured_pass)
         before, after = requested[0], device.requested_bytes()
-    weights = _weight_bytes(module)
-    return MeasuredPeak(weights + allocated, weights + after[1] - before[0] if before and after else None)
+    requests = after[1] - before[0] if before and after else None
+    return MeasuredPeak(
+        _weight_bytes(module, device.block_bytes) + allocated,
+        None if requests is None else _weight_bytes(module) + requests,
+    )
 
 
-def _weight_bytes(module: nn.Module) -> int:
+def _weight_bytes(module: nn.Module, block: int = 1) -> int:
     storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for _, tensor in weight_tensors(module)}
-    return sum(storage.nbytes() for storage in storages.values())
+    return sum(-(-storage.nbytes() // block) * block for storage in storages.values())

@@ -1,9 +1,9 @@
-"""The comparison of a prediction with the CUDA allocator's history, on traces made by hand and from predictions."""
+"""The comparison of a prediction with the blocks that the allocator made: events by hand, and from predictions."""
 
 import csv
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,24 +16,18 @@ from ctxbench.plugins.memory.profile import MemoryProfile
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 import memory_cuda
-from allocator_history import Block, UnmatchedBlock, compare, predicted_blocks
+from allocator_history import Block, Event, UnmatchedBlock, compare, events_of, predicted_blocks
 
 MIB = 2**20
-Entry = dict[str, Any]
 
 
-def alloc(address: int, size: int, filename: str = "", line: int = 0) -> Entry:
-    frames = [{"filename": filename, "line": line, "name": "forward"}] if filename else []
-    return {"action": "alloc", "addr": address, "size": size, "stream": 0, "frames": frames}
+def free(address: int, size: int) -> Event:
+    return Event(address, -size)
 
 
-def free(address: int, size: int) -> Entry:
-    return {"action": "free_requested", "addr": address, "size": size, "stream": 0, "frames": []}
-
-
-def as_trace(profile: MemoryProfile) -> list[Entry]:
+def as_trace(profile: MemoryProfile) -> list[Event]:
     """The history that the allocator would keep if the prediction were exact."""
-    trace: list[Entry] = []
+    trace: list[Event] = []
     addresses: dict[int, int] = {}
     for number, step in enumerate(profile.timeline):
         for address, block in enumerate(profile.allocations):
@@ -45,9 +39,9 @@ def as_trace(profile: MemoryProfile) -> list[Entry]:
                     before = next(a for a, b in enumerate(profile.allocations) if b.died == number and a in addresses)
                     addresses[address] = addresses.pop(before)
                     continue
-                trace.append(alloc(1000 + address, block.bytes))
+                trace.append(Event(1000 + address, block.bytes))
                 addresses[address] = 1000 + address
-        trace += [alloc(10**6 + i, size) for i, size in enumerate(step.inner)]
+        trace += [Event(10**6 + i, size) for i, size in enumerate(step.inner)]
         trace += [free(10**6 + i, size) for i, size in enumerate(step.inner)]
     return trace
 
@@ -71,21 +65,24 @@ def test_an_exact_prediction_has_no_unmatched_block(key: str) -> None:
 
 def test_a_workspace_is_the_allocators_alone_and_is_set_apart(profile: MemoryProfile) -> None:
     trace = as_trace(profile)
-    middle = next(i for i, entry in enumerate(trace) if entry["action"] == "alloc") + 1
-    workspace = [alloc(7, 100 * MIB, "/home/me/net.py", 12), free(7, 100 * MIB)]
+    middle = next(i for i, entry in enumerate(trace) if entry.bytes > 0) + 1
+    operators = ("aten::conv2d", "aten::convolution", "aten::cudnn_convolution", "aten::empty")
+    workspace = [Event(7, 100 * MIB, operators), free(7, 100 * MIB)]
     found = compare(profile, trace[:middle] + workspace + trace[middle:])
-    assert found.unmatched == [UnmatchedBlock("allocator", Block(100 * MIB, "allocator", "net.py:12"))]
+    assert found.unmatched == [
+        UnmatchedBlock("allocator", Block(100 * MIB, "cudnn_convolution", "conv2d > convolution"))
+    ]
     assert found.unmatched_bytes_at_peak == 100 * MIB
-    assert found.peak_bytes == 100 * MIB + trace[middle - 1]["size"]
+    assert found.peak_bytes == 100 * MIB + trace[middle - 1].bytes
 
 
 def test_a_block_that_was_predicted_and_not_made_is_named_with_its_operator(profile: MemoryProfile) -> None:
     copied = next(b for b in predicted_blocks(profile) if b.made_by.startswith("aten.silu_backward"))
     trace = as_trace(profile)
     position = predicted_blocks(profile).index(copied)
-    entries = [i for i, entry in enumerate(trace) if entry["action"] == "alloc"]
-    address = trace[entries[position]]["addr"]
-    cut = [entry for i, entry in enumerate(trace) if i != entries[position] and entry["addr"] != address]
+    entries = [i for i, entry in enumerate(trace) if entry.bytes > 0]
+    address = trace[entries[position]].address
+    cut = [entry for i, entry in enumerate(trace) if i != entries[position] and entry.address != address]
     found = compare(profile, cut)
     assert [(s.only_in, s.block.bytes) for s in found.unmatched] == [("prediction", copied.bytes)]
 
@@ -97,9 +94,9 @@ def test_the_order_inside_one_kernel_does_not_matter() -> None:
     )  # its backward holds grad * output beside the result
     trace = as_trace(profile)
     assert compare(profile, trace).unmatched == []
-    sizes = [entry["size"] for entry in trace if entry["action"] == "alloc"]
+    sizes = [entry.bytes for entry in trace if entry.bytes > 0]
     swap = next(i for i in range(len(sizes) - 1) if sizes[i] != sizes[i + 1])
-    entries = [i for i, entry in enumerate(trace) if entry["action"] == "alloc"]
+    entries = [i for i, entry in enumerate(trace) if entry.bytes > 0]
     first, second = entries[swap], entries[swap + 1]
     trace[first], trace[second] = trace[second], trace[first]
     assert compare(profile, trace).unmatched == []
@@ -107,22 +104,35 @@ def test_the_order_inside_one_kernel_does_not_matter() -> None:
 
 def test_requests_are_counted_in_whole_blocks() -> None:
     profile = MemoryProfile("Net", "infer", "cuda", 0, [], [], {}, {})
-    found = compare(profile, [alloc(1, 1), alloc(2, 513), free(1, 1), alloc(3, 512)])
+    found = compare(profile, [Event(1, 1), Event(2, 513), free(1, 1), Event(3, 512)])
     assert found.peak_bytes == 512 + 1024
     assert [s.block.bytes for s in found.unmatched] == [1024, 512, 512]
 
 
-def test_what_differs_is_written_and_shown(profile: MemoryProfile, tmp_path: Path) -> None:
-    trace = [alloc(7, 64 * MIB, "/x/net.py", 3), *as_trace(profile)]
-    comparison = compare(profile, trace)
-    measured = profile.weights_bytes + comparison.peak_bytes
-    result = memory_cuda.Traced("net", "train", profile.peak_bytes, measured, comparison, "float32")
-    assert result.error == 0
-    assert "predicted" in memory_cuda.show(result)
-    assert "largest unmatched block: 64.0 MiB only in the allocator" in memory_cuda.show(result)
-    memory_cuda.write_blocks(tmp_path / "blocks.csv", [result])
+def test_the_profilers_events_name_the_operators() -> None:
+    module, x = nn.Sequential(nn.Linear(64, 64), nn.SiLU()), torch.randn(2, 32, 64)
+    events = events_of(lambda: module(x).sum().backward(), torch.device("cpu"))
+    made = [event for event in events if event.bytes > 0]
+    assert [event.bytes for event in made if event.bytes == 4 * x.numel()]
+    assert {"aten::addmm", "aten::silu", "aten::silu_backward"} <= {name for event in made for name in event.operators}
+
+
+def test_the_blocks_that_differ_are_written(tmp_path: Path, plain_kernels: None) -> None:
+    wanted = [each for each in memory_cuda.cases([(1, 32, 16, 16)], ["float32"]) if each.module in ("linear", "pool")]
+    rows = memory_cuda.peaks(wanted, tmp_path / "peaks.csv", time.monotonic() + 1000, device="cpu")
+    assert [(str(row.case), row.refused.split(":")[0]) for row in rows] == [
+        ("linear infer float32 [1, 32, 16, 16]", ""),
+        ("linear train float32 [1, 32, 16, 16]", ""),
+        ("pool infer float32 [1, 32, 16, 16]", ""),
+        ("pool train float32 [1, 32, 16, 16]", "UnpredictableError"),
+    ]
+    found = memory_cuda.write_blocks(rows[:1], tmp_path / "blocks.csv", time.monotonic() + 1000, device="cpu")
+    assert found[0] == "blocks of 1 rows are in blocks.csv"
     with (tmp_path / "blocks.csv").open(newline="", encoding="utf-8") as file:
-        (row,) = csv.DictReader(file)
-    assert row["only_in"] == "allocator"
-    assert int(row["bytes"]) == 64 * MIB
-    assert row["where"] == "net.py:3"
+        written = list(csv.DictReader(file))
+    assert {row["only_in"] for row in written} <= {"prediction", "allocator"}
+    assert {row["shape"] for row in written} == {"1x32x16x16"}
+    with (tmp_path / "peaks.csv").open(newline="", encoding="utf-8") as file:
+        (infer, *_) = csv.DictReader(file)
+    assert int(infer["measured_bytes"]) == rows[0].measured_bytes
+    assert memory_cuda.peaks(wanted, tmp_path / "late.csv", time.monotonic() - 1, device="cpu") == []
