@@ -18,6 +18,8 @@ from ctxbench.plugins.memory.kernel_rules import (
 
 THREAD_SUMS = "with several threads, sums of what is not contiguous are kept for each thread"
 HALF_SUMS = "half types that are not contiguous are summed over copies that depend on the type"
+# CUDA sums more rows than these in parts (cuda/Normalization.cuh, flexible_launch_configs: seven blocks of 16 x 16).
+MOST_ROWS_AT_ONCE = 7 * 16 * 16
 
 
 def batch_norm_cpu(call: Call) -> Sizes | str:
@@ -72,17 +74,22 @@ def batch_norm_cuda(call: Call) -> Sizes:
     return [] if training else [4 * data.shape[1]] * 2
 
 
-def batch_norm_backward_cuda(call: Call) -> Sizes:
-    """cuDNN: a copy of the gradient that is not in the input's format, an expanded one too."""
+def batch_norm_backward_cuda(call: Call) -> Sizes | str:
+    """cuDNN: a copy of the gradient that is not in the input's format, an expanded one too. Dense rows: two sums."""
     grad, data, weight = call.args[:3]
-    if not _takes_cudnn(data, weight, training=call.args[7]):
+    if _takes_cudnn(data, weight, training=call.args[7]):
+        return copies_in(suggest_memory_format(data), grad, data)
+    if data.dim() > 2 or not data.is_contiguous():
         return batch_norm_backward_native(call)
-    return copies_in(suggest_memory_format(data), grad, data)
+    if data.shape[0] > MOST_ROWS_AT_ONCE:
+        return f"more than {MOST_ROWS_AT_ONCE} rows may be summed in parts"
+    return [max(4, data.element_size()) * data.shape[1]] * 2
 
 
 def batch_norm_backward_native(call: Call) -> Sizes:
-    """A copy of each argument whose positions have not one common stride; an expanded gradient has."""
-    return [size_of(tensor) for tensor in call.args[:2] if not is_view(tensor.flatten(2), tensor)]
+    """A copy of each map whose positions have not one common stride; an expanded gradient has."""
+    maps = [tensor for tensor in call.args[:2] if tensor.dim() > 2]
+    return [size_of(tensor) for tensor in maps if not is_view(tensor.flatten(2), tensor)]
 
 
 def layer_norm_backward_cpu(call: Call) -> Sizes:

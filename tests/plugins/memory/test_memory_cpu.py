@@ -564,6 +564,19 @@ def test_batch_norm_on_cuda_is_cudnn_only_where_cudnn_takes_it(
     assert _inner("native_batch_norm", transposed, *forward) == blocks
 
 
+def test_batch_norm_of_rows_has_a_gradient_on_cuda() -> None:
+    rows, weight = _meta(6, 10), _meta(10)
+    rest = (weight, weight, weight, weight, weight, True, 1e-5, [True, True, True])
+    assert _inner("native_batch_norm_backward", rows, rows, *rest) == [40, 40]  # two sums for each channel
+    assert _inner("native_batch_norm_backward", rows, rows, *rest, device="cuda-2020") == []
+    assert _inner("native_batch_norm_backward", rows, _meta(10, 6).t(), *rest) == []
+    many = Call(torch.ops.aten.native_batch_norm_backward.default, (_meta(1793, 10),) * 2 + rest, ())
+    assert "1792 rows" in Table("cuda").inner(many)[1]
+    head = nn.Sequential(nn.Linear(16, 10), nn.BatchNorm1d(10)).to("meta")
+    for device in ("cuda", "cuda-2020"):
+        assert predict_peak(head, _meta(6, 16), mode="train", device=device).marks == {}
+
+
 def test_layer_norm_and_resizing_on_cuda_copy_what_is_not_dense() -> None:
     rows, weight, statistics = _meta(6, 8), _meta(8), _meta(6, 1)
     rest = ([8], statistics, statistics, weight, weight, [True, True, True])
