@@ -117,17 +117,6 @@ def scan_list() -> str:
     return markdown({"convention": "label", "for each route, position and channel": "text", **counted_of}, rows)
 
 
-def module_sources() -> str:
-    """Authors and venue of each module's paper, without its title, in the order of the keys."""
-    keys: dict[str, list[str]] = {}
-    for entry in built_in():
-        authors, _, rest = entry.paper.rpartition("; ")[2].partition(", ")
-        venue = re.search(r"[^,:]*(?:arXiv:)?[^,:]*\d(?:, \d{4})?$", rest)
-        assert venue, f"no venue in the paper of {entry.key}"
-        keys.setdefault(f"{authors}, {venue[0].strip()}", []).append(f"`{entry.key}`")
-    return "; ".join(f"{', '.join(own)}: {paper}" for paper, own in keys.items()) + "."
-
-
 def reach(entry: Entry) -> int | None:
     """Number of positions at SHAPE that the one in the centre reaches, as declared; None where the input decides it."""
     return entry.closed_form("reach", SHAPE)
