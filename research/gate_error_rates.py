@@ -195,7 +195,7 @@ def main() -> None:
     found = {each.__name__: [*each()] for each in (budget, machines, rates, looks, pair_value)}
     for name, rows in found.items():
         pd.DataFrame(rows).to_csv(RESULTS / f"{name}.csv", index=False)
-    timed = [row for row in found["budget"] if row["one row's change"] != "+20%"]
+    timed = [row for row in found["budget"] if row["beside the gate"] != "nothing"]
     noisy = [{name: row[name] for name in row if name != "machine"} for row in found["rates"][-len(CHANGES) :]]
     text = "\n".join(
         [
