@@ -71,20 +71,14 @@ def stored_run(name: str) -> RunData:
 
 
 def metric_list() -> str:
-    """The metrics: what each is, and when it is measured."""
-    rows = [(f"`{metric.name}`", metric.about, _when(metric)) for metric in metrics().values()]
-    return markdown({"metric": "label", "what": "text", "when": "text"}, rows)
-
-
-def quantity_list() -> str:
-    """The quantities that tables show, `compare --rank-by` takes and suites publish."""
+    """The metrics: what each is, when it is measured, and the quantities that tables show and suites publish."""
     rows = []
     for metric in metrics().values():
-        for origin in dict.fromkeys(each.origin for each in metric.quantities):
-            own = [each for each in metric.quantities if each.origin == origin]
-            named = "; ".join(f"`{each.key}`: {heading(each.title, each.unit)}" for each in own)
-            rows.append((metric.name, origin, named))
-    return markdown({"metric": "label", **dict.fromkeys(("origin", "quantities: title (unit)"), "text")}, rows)
+        origins = ", ".join(dict.fromkeys(each.origin for each in metric.quantities))
+        named = ", ".join(heading(f"`{each.key}`", each.unit) for each in metric.quantities)
+        rows.append((f"`{metric.name}`", metric.about, _when(metric), origins, named))
+    texts = dict.fromkeys(("what", "when", "origin", "quantities (unit)"), "text")
+    return markdown({"metric": "label", **texts}, rows)
 
 
 def module_list() -> str:
@@ -270,11 +264,3 @@ def operator_counts() -> str:
         "right in each of their cases."
     )
     return f"{lead}\n\n{markdown({'dtype': 'label', **dict.fromkeys(verdicts, 'counted')}, rows)}"
-
-
-def command_list() -> str:
-    """Processor time of commands, by `benchmarks/commands.py`."""
-    frame = pd.read_csv(ROOT / "results" / "commands.csv")
-    rows = [(f"`{row['command']}`", *(f"{row[name]:.2f}" for name in ("again", "anew"))) for row in rows_of(frame)]
-    unit = f"In units of `python -c 'import torch'`, which took {frame['import_torch_s'][0]:.1f} s of processor time."
-    return markdown({"command": "label", "again": "measured", "counted anew": "measured"}, rows) + f"\n\n{unit}"
