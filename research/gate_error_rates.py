@@ -201,7 +201,8 @@ def main() -> None:
         [
             f"**Eight rows in five minutes, the 22 rows of `ci` in ten, {TIMED_GATES:,} gates each**\n",
             shown(timed, 3),
-            f"**Four rows on the machine `{[*NOISE_LEVELS][-1]}`, {GATES:,} gates and {GATES:,} trials of each other rule**\n",
+            f"**Four rows on the machine `{[*NOISE_LEVELS][-1]}`, {GATES:,} gates and {GATES:,} trials of each other "
+            "rule**\n",
             shown(noisy, 1),
         ]
     )

@@ -37,7 +37,9 @@ def opening(text: str) -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith("<!--")][:4]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if (ROOT / "docs") in page.parents], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if (ROOT / "docs") in page.parents], ids=lambda page: page.name
+)
 def test_a_page_opens_with_a_question_and_its_answer(page: Path) -> None:
     title, *answer = opening(page.read_text(encoding="utf-8"))
     assert "?" in title + answer[0], "the title or the next line is the question"

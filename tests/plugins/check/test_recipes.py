@@ -1,6 +1,5 @@
 """The recipes of docs/plugins/check.md: their steps, run as a runner runs them, but for pip."""
 
-import re
 import shutil
 import subprocess
 import sys
