@@ -31,7 +31,7 @@ from synthetic import (
 from ctxbench.plugins.check.evidence import PairEvidence, pair_log_ratio
 from ctxbench.plugins.check.rules import GateRule, judge
 from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import plain_table
+from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "gate-error-rates.md", ROOT / "results" / "gate-simulated"
@@ -186,7 +186,9 @@ def pair_value() -> Iterator[dict[str, object]]:
 
 def shown(rows: Sequence[dict[str, object]], labels: int) -> str:
     """A Markdown table whose first columns are labels."""
-    headings = {name: "label" if place < labels else "measured" for place, name in enumerate(rows[0])}
+    headings: dict[str, Origin] = {
+        name: "label" if place < labels else "measured" for place, name in enumerate(rows[0])
+    }
     text: str = render_markdown(plain_table(headings, [[*map(str, row.values())] for row in rows]))
     return text
 
