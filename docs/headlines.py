@@ -43,6 +43,7 @@ RECALLED = ("segment", "global", "lookup")
 # What counts as near a published peak.
 NEAR = 0.05
 # What stands behind a number to say how sure it is.
+LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 INTERVAL = re.compile(r" \[[\d., ]+\]| \(\d+ of \d+ seeds\)")
 
 
@@ -191,17 +192,11 @@ def _found(state: str, share: int) -> str:
 def gate_lead() -> str:
     """Ends of the stored gates on unchanged code, and what they found of slower code."""
     gates = gate.stored()
-    plain = gate.verdicts(gates.values(), slowed=False)
-    told = [
-        f"With {words} beside them, {_passed(state)} on unchanged code passed. They found {_found(state, 10)}; they "
-        f"found {_found(state, 20)} ({source(f'gate-{state}')})."
-        for state, words in gate.STATES.items()
-        if gate.of_kind(gates, state, "unchanged")
-    ]
+    codes = [each["exit_code"] for state in gate.STATES for each in gate.of_kind(gates, state, "unchanged")]
     return (
-        f"**Gates of one minute, on a real machine.** {' '.join(told)} The others were left inconclusive. Of "
-        f"{len(plain)} rows of unchanged code, {plain.count('regressed')} were called slower. What "
-        "five minutes find was simulated: in eight rows beside two busy loops, 10 % in "
+        f"**Of {len(codes)} gates of one minute on unchanged code, {codes.count(0)} passed. Beside a busy loop on each "
+        f"core, such gates found {_found('loops', 10)}.** The others were left inconclusive ({source('gate-loops')}). "
+        "What five minutes find was simulated: in eight rows beside two busy loops, 10 % in "
         f"{_simulated('+10%')} of gates, 5 % in {_simulated('+5%')}."
     )
 
@@ -221,10 +216,9 @@ def every_finding() -> str:
     return _lines(_first_found() | _more_found())
 
 
-def own_numbers() -> str:
-    """The evidence for each claim of the README, a line each."""
-    rows = (*_memory_trust(), *_time_trust())
-    return "\n".join(f"- **{claim}.** {text.replace('](docs/', '](')}" for claim, text, _ in rows)
+def finding(page: str) -> str:
+    """The finding that a page is about: its first line."""
+    return f"**{(_first_found() | _more_found())[page]}**"
 
 
 def _lines(found: Mapping[str, str], folder: str = "") -> str:
@@ -251,6 +245,9 @@ def _more_found() -> dict[str, str]:
     """Findings, by page, that the README leaves out: of each, what the claim of the run has found."""
     gradient = "The gradient in bfloat16 is near that in float64"
     far = _counted("does not hold", _must_be(NOT_SUPPORTED, "precision-cpu", gradient))
+    halved = _counted("holds", _must_be(NOT_SUPPORTED, "precision-cpu", "bfloat16 halves the memory of training"))
+    in_bfloat16 = "bfloat16 trains faster than float32 on this device"
+    faster = _counted("faster", _must_be(NOT_SUPPORTED, "precision-cpu", in_bfloat16))
     _must_be(SUPPORTED, "spectrum-cpu", "Hamburger concentrates the energy")
     lower = "How many other modules lower the effective rank, too"
     others = _counted("lower it", _must_be(claims.Verdict.MEASURED, "spectrum-cpu", lower))
@@ -258,14 +255,20 @@ def _more_found() -> dict[str, str]:
     hams = listed([f"`{name}`" for name in re.findall(r"ham_\w+", enough)])
     memory = _must_be(NOT_SUPPORTED, "scaling-static-cpu", "Memory of training grows with H x W as the MACs do")
     fused = listed([f"`{name}`" for name in re.findall(r"(\w+) [\d.]+, MACs", memory)])
+    slope = "Time ({}) grows with H x W no faster than MACs"
+    train, infer = (_must_be(claims.Verdict.UNDECIDED, "scaling-cpu", slope.format(mode)) for mode in reversed(MODES))
     order = "Linear attention is softmax over unit queries and keys to first order"
     _must_be(SUPPORTED, "attention_approximation-cpu", order)
     _must_be(NOT_SUPPORTED, "attention_approximation-cpu", "The focus brings the weights nearer to softmax's")
     return {
-        "suites/precision.md": f"In bfloat16 the gradients of {far} blocks are not near those in float64.",
+        "suites/precision.md": f"On this CPU, bfloat16 makes {faster} blocks train faster. It halves the training "
+        f"memory, predicted for CUDA, of {halved}. The gradients of {far} are not near those in float64.",
         "suites/spectrum.md": "Untrained, Hamburger concentrates the energy of its input in few singular values. "
         f"{others} other blocks lower the effective rank, too.",
         "suites/hamburger.md": f"By the error of the reconstruction, six steps are enough for {hams} alone.",
+        "suites/scaling.md": "On this CPU, time grows with H x W no faster than MACs for "
+        f"{_counted('no faster', train)} blocks in training, and for {_counted('no faster', infer)} in inference. "
+        "The others are undecided.",
         "suites/scaling-static.md": "The training memory of all blocks grows with H x W as their MACs do, but for "
         f"{fused}.",
         "suites/attention_approximation.md": "Untrained, linear attention is softmax over unit queries and keys to "
@@ -440,13 +443,14 @@ def is_printed(run: RunData, rows: Sequence[RecordRow], row: RecordRow, key: str
     return fixed(row[own.column] / unit_of(run, own, rows).factor, Printed.parse(printed).decimals) == printed
 
 
-SENTENCES: dict[str, Callable[[], str]] = {
+SENTENCES: dict[str, Callable[..., str]] = {
     "intro": intro,
     "blocks": blocks,
     "trust": trust,
     "findings": findings,
     "every-finding": every_finding,
-    "own-numbers": own_numbers,
+    "prediction-lead": lambda: LINK.sub(r"\1", f"**{_time_trust()[0][1]}**"),
+    "finding": finding,
     "table3-memory": table3_memory,
     "gate-lead": gate_lead,
     "gate-measured": gate_measured,

@@ -71,20 +71,14 @@ def stored_run(name: str) -> RunData:
 
 
 def metric_list() -> str:
-    """The metrics: what each is, and when it is measured."""
-    rows = [(f"`{metric.name}`", metric.about, _when(metric)) for metric in metrics().values()]
-    return markdown({"metric": "label", "what": "text", "when": "text"}, rows)
-
-
-def quantity_list() -> str:
-    """The quantities that tables show, `compare --rank-by` takes and suites publish."""
+    """The metrics: what each is, when it is measured, and the quantities that tables show and suites publish."""
     rows = []
     for metric in metrics().values():
-        for origin in dict.fromkeys(each.origin for each in metric.quantities):
-            own = [each for each in metric.quantities if each.origin == origin]
-            named = "; ".join(f"`{each.key}`: {heading(each.title, each.unit)}" for each in own)
-            rows.append((metric.name, origin, named))
-    return markdown({"metric": "label", **dict.fromkeys(("origin", "quantities: title (unit)"), "text")}, rows)
+        origins = ", ".join(dict.fromkeys(each.origin for each in metric.quantities))
+        named = ", ".join(heading(f"`{each.key}`", each.unit) for each in metric.quantities)
+        rows.append((f"`{metric.name}`", metric.about, _when(metric), origins, named))
+    texts = dict.fromkeys(("what", "when", "origin", "quantities (unit)"), "text")
+    return markdown({"metric": "label", **texts}, rows)
 
 
 def module_list() -> str:
@@ -115,17 +109,6 @@ def scan_list() -> str:
         assert f"{counted / 1e6:,.1f}" == text, "the first row is what ctxbench counts"
     counted_of = {f"M, {states} state{'s' * (states > 1)}": "counted" for states in (1, 16)}
     return markdown({"convention": "label", "for each route, position and channel": "text", **counted_of}, rows)
-
-
-def module_sources() -> str:
-    """Authors and venue of each module's paper, without its title, in the order of the keys."""
-    keys: dict[str, list[str]] = {}
-    for entry in built_in():
-        authors, _, rest = entry.paper.rpartition("; ")[2].partition(", ")
-        venue = re.search(r"[^,:]*(?:arXiv:)?[^,:]*\d(?:, \d{4})?$", rest)
-        assert venue, f"no venue in the paper of {entry.key}"
-        keys.setdefault(f"{authors}, {venue[0].strip()}", []).append(f"`{entry.key}`")
-    return "; ".join(f"{', '.join(own)}: {paper}" for paper, own in keys.items()) + "."
 
 
 def reach(entry: Entry) -> int | None:
@@ -281,11 +264,3 @@ def operator_counts() -> str:
         "right in each of their cases."
     )
     return f"{lead}\n\n{markdown({'dtype': 'label', **dict.fromkeys(verdicts, 'counted')}, rows)}"
-
-
-def command_list() -> str:
-    """Processor time of commands, by `benchmarks/commands.py`."""
-    frame = pd.read_csv(ROOT / "results" / "commands.csv")
-    rows = [(f"`{row['command']}`", *(f"{row[name]:.2f}" for name in ("again", "anew"))) for row in rows_of(frame)]
-    unit = f"In units of `python -c 'import torch'`, which took {frame['import_torch_s'][0]:.1f} s of processor time."
-    return markdown({"command": "label", "again": "measured", "counted anew": "measured"}, rows) + f"\n\n{unit}"

@@ -91,8 +91,9 @@ def _with_ratio(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def validation_summary() -> str:
-    """By source, what was known of the device, and mode: errors, coverage and rank."""
-    groups = passes().groupby(["source", "known", "mode"], sort=False)
+    """By source, what was known of the device, and mode: errors, coverage and rank, but for those of `left_out`."""
+    found = passes()
+    groups = found[~found["source"].isin(OF)].groupby(["source", "known", "mode"], sort=False)
     rows = [(*map(str, key), *_agreement(part)) for key, part in groups]
     labels = dict.fromkeys(("source", "device is", "mode"), "label")
     table = markdown({**labels, "rows": "counted", **AGREEMENT}, rows)
@@ -189,11 +190,6 @@ def table3_predictions() -> str:
     ]
     table = markdown({**dict.fromkeys(("module", "mode"), "label"), "paper, ms": "published", **TIMES}, rows)
     return f"Of {len(frame)} times, {frame['in_band'].sum()} are in their band. The others:\n\n{table}"
-
-
-def prediction_fact() -> str:
-    """The sentence and the table that the page on validation begins with."""
-    return f"**Predicted times** beside those that others published:\n\n{left_out()}"
 
 
 def _measured_cards() -> str:

@@ -24,7 +24,7 @@ from ctxbench.table.table import Cell, Column, Convention, Row, Table
 
 MOST_ROWS = 10
 # Of each list of modules in what was found, so many are named; of a longer list than the second number none.
-MOST_NAMED, MOST_LISTED = 2, 8
+MOST_NAMED, MOST_LISTED = 2, 5
 # What is said of a finding that has no claim.
 NO_CLAIM = "no claim"
 # What stands behind a figure's name for a table of its fits.

@@ -4,15 +4,16 @@ From the repository's root, a minute and a half on one core:
 
     PYTHONPATH=tests/plugins/check python research/gate_error_rates.py
 
-rewrites the part of docs/gate-error-rates.md between the two markers.
+writes results/gate-simulated, and the part of docs/gate-error-rates.md between the two markers.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 from synthetic import (
@@ -30,9 +31,10 @@ from synthetic import (
 from ctxbench.plugins.check.evidence import PairEvidence, pair_log_ratio
 from ctxbench.plugins.check.rules import GateRule, judge
 from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import plain_table
+from ctxbench.table.table import Origin, plain_table
 
-PAGE = Path(__file__).parents[1] / "docs" / "gate-error-rates.md"
+ROOT = Path(__file__).parents[1]
+PAGE, RESULTS = ROOT / "docs" / "gate-error-rates.md", ROOT / "results" / "gate-simulated"
 BEGIN, END = "<!-- simulated: begin -->", "<!-- simulated: end -->"
 
 # Gates, and trials of each other rule, for each machine and change; pairs whose spread is taken.
@@ -107,84 +109,105 @@ def gate_rates(noise: Noise, change: float, rule: GateRule) -> GateRates:
     )
 
 
-def table(label: str, headings: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with a column of labels and columns of numbers."""
-    text: str = render_markdown(plain_table({label: "label", **dict.fromkeys(headings, "measured")}, rows))
-    return text
-
-
 def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def noise_section() -> Iterator[str]:
-    yield "### The machines\n"
-    headings = (name.replace("_", " ") for name in asdict(NOISE_LEVELS["quiet"]))
-    rows = [[name, *(f"{value:g}" for value in asdict(noise).values())] for name, noise in NOISE_LEVELS.items()]
-    yield table("machine", headings, rows)
-
-
-def rates_section() -> Iterator[str]:
-    rule = GateRule()
-    yield f"### Error rates, {GATES:,} gates and {GATES:,} trials of each other rule\n"
-    headings = ["regressed", "ok", "inconclusive", "pairs", *OTHER_RULES]
+def machines() -> Iterator[dict[str, object]]:
+    """The noise of each synthetic machine."""
     for name, noise in NOISE_LEVELS.items():
-        rows = []
+        yield {"machine": name, **{key.replace("_", " "): value for key, value in asdict(noise).items()}}
+
+
+def rates() -> Iterator[dict[str, object]]:
+    """Of GATES gates, and of as many trials of each other rule: what they say of one changed row."""
+    for name, noise in NOISE_LEVELS.items():
         for change in CHANGES:
-            ours = gate_rates(noise, change, rule)
-            shares = map(percent, other_rates(noise, change))
-            own = (percent(ours.regressed, 2), percent(ours.ok), percent(ours.inconclusive), f"{ours.pairs:.1f}")
-            rows.append([f"{change:+.0%}", *own, *shares])
-        yield f"**{name}**\n"
-        yield table("true change", headings, rows)
+            ours = gate_rates(noise, change, GateRule())
+            yield {
+                "machine": name,
+                "true change": f"{change:+.0%}",
+                "regressed": percent(ours.regressed, 2),
+                "ok": percent(ours.ok),
+                "inconclusive": percent(ours.inconclusive),
+                "pairs": f"{ours.pairs:.1f}",
+                **dict(zip(OTHER_RULES, map(percent, other_rates(noise, change)), strict=True)),
+            }
 
 
-def looks_section() -> Iterator[str]:
-    yield f"### Fewer looks, or those that are used ({GATES:,} gates)\n"
-    rows = []
+def looks() -> Iterator[dict[str, object]]:
+    """Of GATES gates: fewer looks, or those that are used."""
     for name, noise in NOISE_LEVELS.items():
-        for looks in ((9, 28), GateRule().looks):
-            same, slower = (gate_rates(noise, change, GateRule(looks=looks)) for change in (0.0, 0.10))
-            label = ", ".join(map(str, looks))
-            rows.append(
-                [name, label, percent(same.ok), f"{same.pairs:.1f}", percent(slower.regressed), f"{slower.pairs:.1f}"]
-            )
-    headings = ["looks", "unchanged: ok", "unchanged: pairs", "+10 %: regressed", "+10 %: pairs"]
-    yield table("machine", headings, rows)
+        for planned in ((9, 28), GateRule().looks):
+            same, slower = (gate_rates(noise, change, GateRule(looks=planned)) for change in (0.0, 0.10))
+            yield {
+                "machine": name,
+                "looks": ", ".join(map(str, planned)),
+                "unchanged: ok": percent(same.ok),
+                "unchanged: pairs": f"{same.pairs:.1f}",
+                "+10 %: regressed": percent(slower.regressed),
+                "+10 %: pairs": f"{slower.pairs:.1f}",
+            }
 
 
-def budget_section() -> Iterator[str]:
-    yield f"### Eight rows in five minutes, the 22 rows of `ci` in ten ({TIMED_GATES} gates each)\n"
-    rows = []
+def budget() -> Iterator[dict[str, object]]:
+    """Of TIMED_GATES gates within a budget: eight rows in five minutes, the 22 rows of `ci` in ten."""
     for name, series in (("nothing", NOTHING_BESIDE), ("two busy loops", BESIDE_TWO_LOOPS)):
         for count, budget_s in ((8, 300.0), (22, 600.0)):
             for change in (0.0, 0.05, 0.1, 0.2):
                 seen = gate_shares(series, change, count, budget_s, TIMED_GATES)
-                found = percent(seen["found"]) if change else "-"
-                shares = [percent(seen["green"]), percent(seen["decided"]), percent(seen["alarms"], 2)]
-                rows.append([name, str(count), f"{change:+.0%}", found, *shares])
-    headings = ["rows", "one row's change", "found", "exit code 0", "no row inconclusive", "false alarms a row"]
-    yield table("beside the gate", headings, rows)
+                yield {
+                    "beside the gate": name,
+                    "rows": str(count),
+                    "one row's change": f"{change:+.0%}",
+                    "found": percent(seen["found"]) if change else "-",
+                    "exit code 0": percent(seen["green"]),
+                    "no row inconclusive": percent(seen["decided"]),
+                    "false alarms a row": percent(seen["alarms"], 2),
+                }
 
 
-def pair_value_section() -> Iterator[str]:
-    yield f"### Spread of a pair's log ratio, {PAIRS:,} pairs of 12 blocks\n"
+def pair_value() -> Iterator[dict[str, object]]:
+    """Spread of a pair's log ratio over PAIRS pairs of 12 blocks."""
     sides = np.tile(ABBA, 3)
-    rows = []
     for name, noise in NOISE_LEVELS.items():
         random = np.random.default_rng(1)
         log_time = random.normal(0.0, noise.jitter, (PAIRS, 2))[:, sides]
         blocks = block_samples(random, noise, log_time, SAMPLES)
         blocks_a, blocks_b = blocks[:, sides == 0], blocks[:, sides == 1]
         mean = np.mean(np.log(np.median(blocks_b, axis=2)) - np.log(np.median(blocks_a, axis=2)), axis=1)
-        spreads = (noise.jitter * 2**0.5, np.std(mean), np.std(pair_log_ratio(blocks_a, blocks_b)))
-        rows.append([name, *(percent(float(spread), 2) for spread in spreads)])
-    yield table("machine", ["jitter alone", "mean of differences", "median of differences (ours)"], rows)
+        yield {
+            "machine": name,
+            "jitter alone": percent(noise.jitter * 2**0.5, 2),
+            "mean of differences": percent(float(np.std(mean)), 2),
+            "median of differences (ours)": percent(float(np.std(pair_log_ratio(blocks_a, blocks_b))), 2),
+        }
+
+
+def shown(rows: Sequence[dict[str, object]], labels: int) -> str:
+    """A Markdown table whose first columns are labels."""
+    headings: dict[str, Origin] = {
+        name: "label" if place < labels else "measured" for place, name in enumerate(rows[0])
+    }
+    text: str = render_markdown(plain_table(headings, [[*map(str, row.values())] for row in rows]))
+    return text
 
 
 def main() -> None:
-    sections = (budget_section(), noise_section(), rates_section(), looks_section(), pair_value_section())
-    text = "\n".join(line for section in sections for line in section)
+    found = {each.__name__: [*each()] for each in (budget, machines, rates, looks, pair_value)}
+    for name, rows in found.items():
+        pd.DataFrame(rows).to_csv(RESULTS / f"{name}.csv", index=False)
+    timed = [row for row in found["budget"] if row["beside the gate"] != "nothing"]
+    noisy = [{name: row[name] for name in row if name != "machine"} for row in found["rates"][-len(CHANGES) :]]
+    text = "\n".join(
+        [
+            f"**Eight rows in five minutes, the 22 rows of `ci` in ten, {TIMED_GATES:,} gates each**\n",
+            shown(timed, 3),
+            f"**Four rows on the machine `{[*NOISE_LEVELS][-1]}`, {GATES:,} gates and {GATES:,} trials of each other "
+            "rule**\n",
+            shown(noisy, 1),
+        ]
+    )
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
 

@@ -32,6 +32,20 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert not heading or heading in anchors(target), f"{page.name} links to {path}#{heading}"
 
 
+def opening(text: str) -> list[str]:
+    """The title of a page and its next three lines, as a reader sees them."""
+    return [line for line in text.splitlines() if line and not line.startswith("<!--")][:4]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if (ROOT / "docs") in page.parents], ids=lambda page: page.name
+)
+def test_a_page_opens_with_a_question_and_its_answer(page: Path) -> None:
+    title, *answer = opening(page.read_text(encoding="utf-8"))
+    assert "?" in title + answer[0], "the title or the next line is the question"
+    assert any(line.startswith("**") for line in answer), "the answer is bold, and in the first three lines"
+
+
 def test_the_module_in_the_tutorial_works_as_shown(tmp_path: Path) -> None:
     import torch
 

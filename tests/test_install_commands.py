@@ -15,7 +15,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = PROJECT["optional-dependencies"]
 (PINNED,) = re.findall(r"^torch==.*$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
 CPU = ["--index-url", "https://download.pytorch.org/whl/cpu"]
-PAGES = [path for each in ("*.md", "docs/**/*.md", "examples/**/*.md") for path in sorted(ROOT.glob(each))]
+PAGES = [
+    path for each in ("*.md", "docs/**/*.md", "examples/**/*.md", "examples/*.yml") for path in sorted(ROOT.glob(each))
+]
 COMMANDS = sorted(
     {
         (page.relative_to(ROOT).as_posix(), found.strip())

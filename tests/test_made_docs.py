@@ -96,22 +96,21 @@ def names_in(cell: str) -> list[str]:
 
 def test_the_docs_list_every_quantity() -> None:
     listed = {}
-    for metric, origin, cell in rows_of("reference.md", "quantity-list"):
-        for key, title in re.findall(r"`(\w+)`: ([^;]+)", cell):
-            listed[key] = (metric, origin, title)
+    for metric, *_, origin, cell in rows_of("reference.md", "metric-list"):
+        for key, unit in re.findall(r"`(\w+)`(?: \((.+?)\))?(?:, |$)", cell):
+            listed[key] = (metric.strip("`"), origin, unit)
     assert listed.keys() == quantities().keys()
     for key, quantity in quantities().items():
-        metric, origin, title = listed[key]
-        assert title == f"{quantity.title} ({quantity.unit.symbol})".removesuffix(" ()")
+        metric, origin, unit = listed[key]
+        assert unit == quantity.unit.symbol
         assert origin == quantity.origin
         assert key in [each.key for each in metrics()[metric].quantities]
 
 
 def test_the_docs_list_every_metric() -> None:
-    assert [names_in(row[0]) for row in rows_of("suite-files.md", "metric-list")] == [[name] for name in metrics()]
-    assert [row[1] for row in rows_of("suite-files.md", "metric-list")] == [
-        metric.about for metric in metrics().values()
-    ]
+    rows = rows_of("reference.md", "metric-list")
+    assert [names_in(row[0]) for row in rows] == [[name] for name in metrics()]
+    assert [row[1] for row in rows] == [metric.about for metric in metrics().values()]
 
 
 def test_a_scan_is_compared_at_its_default_width_and_at_the_other_blocks_parameters() -> None:

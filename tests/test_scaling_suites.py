@@ -85,10 +85,12 @@ def test_a_wide_interval_decides_nothing() -> None:
 @pytest.mark.parametrize("name", ["scaling", "scaling-static", "precision"])
 def test_each_suite_has_a_page_with_its_figures(name: str) -> None:
     text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
-    lines = text.splitlines()
-    assert lines[0].endswith("?"), "the title is the question"
-    assert lines[2] == f"<!-- table: results/{name}-cpu claims -->", "the answer follows"
-    for part in ("**How.**", "## Limits", f"results/{name}-cpu/records.csv"):
+    for part in (
+        "**How.**",
+        "## Limits",
+        f"<!-- table: results/{name}-cpu claims -->",
+        f"results/{name}-cpu/records.csv",
+    ):
         assert part in text
     figure = load(name).file.figures[0]
     assert f"<!-- table: results/{name}-cpu {figure.name} " in text

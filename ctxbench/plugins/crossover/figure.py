@@ -65,9 +65,9 @@ def crossovers(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
 
 
 def _rows(panel: Panel, found: Sequence[Pairing]) -> pd.DataFrame:
-    """The rows of the panel that are compared."""
+    """The rows of the panel that are compared; without families, because the legends name what has which colour."""
     cases = {row["case"] for each in found for _, *records in each.rows for row in records}
-    return panel.frame[panel.frame["case"].isin(cases)]
+    return panel.frame[panel.frame["case"].isin(cases)].assign(family="")
 
 
 def _lines(found: Sequence[Pairing], cost: Quantity, width: int) -> int:

@@ -42,7 +42,7 @@ def has_energy(panels: Sequence[Panel]) -> bool:
 def energies(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Small axes, one a module: the share of energy in the first k singular values, of the input and of the output."""
     shown = _modules(panels)
-    title = "Energy in the largest singular values, before and after"
+    title = "Energy in the k largest singular values, before (dashed) and after"
     figure, placed = multiples(title, shown, sheet, 1.1, 1.1, share=True, most=6)
     drawing = Drawing(
         figure,
@@ -58,6 +58,7 @@ def energies(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
         first.set_ylim(math.floor(20 * least) / 20, 1.01)
         log_axis(first, "x")
         part.supxlabel("k", fontsize=TEXT)
+        part.supylabel("share of the energy", fontsize=TEXT)
     return drawing
 
 

@@ -316,7 +316,7 @@ def commands(text: str) -> list[str]:
     return re.findall(r"ctxbench check (--[^#`\n]*(?:\n +--[^#`\n]*)*)", text)
 
 
-@pytest.mark.parametrize("path", ["docs/plugins/check.md", ".github/workflows/ci.yml"])
+@pytest.mark.parametrize("path", ["docs/plugins/check.md", "examples/gate-github.yml", ".github/workflows/ci.yml"])
 def test_the_options_that_the_docs_name_exist(path: str) -> None:
     from ctxbench.cli import imported
 
@@ -342,11 +342,7 @@ def test_the_page_names_every_key_of_the_json_and_every_exit_code() -> None:
 
 
 def test_no_expression_of_github_is_pasted_into_a_script() -> None:
-    blocks = re.findall(
-        r"```yaml\n(.*?)```", (ROOT / "docs" / "plugins" / "check.md").read_text(encoding="utf-8"), re.DOTALL
-    )
-    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
-    assert len(blocks) == 2
-    for text in [*blocks, workflow]:
+    for name in ("examples/gate-github.yml", "examples/gate-gitlab.yml", ".github/workflows/ci.yml"):
+        text = (ROOT / name).read_text(encoding="utf-8")
         assert "${{" not in text
         assert 'ctxbench check --against "origin/$' in text

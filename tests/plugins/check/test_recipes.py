@@ -1,6 +1,5 @@
 """The recipes of docs/plugins/check.md: their steps, run as a runner runs them, but for pip."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -32,13 +31,11 @@ test "$1 $2" = "install -c" && test -f "$3" && case "$4" in torch) ;; *) test -f
 
 def steps_of(language: str) -> tuple[dict[str, str], list[str]]:
     """The variables and the shell commands of the recipe for GitHub or GitLab."""
-    page = (ROOT / "docs/plugins/check.md").read_text(encoding="utf-8")
-    texts = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    recipes = [recipe for recipe in map(yaml.safe_load, texts) if ("jobs" in recipe) == (language == "github")]
-    job = recipes[0]["jobs"]["gate"] if language == "github" else recipes[0]["gate"]
+    recipe = yaml.safe_load((ROOT / "examples" / f"gate-{language}.yml").read_text(encoding="utf-8"))
     if language == "github":
+        job = recipe["jobs"]["gate"]
         return job["env"], [step["run"] for step in job["steps"] if "run" in step]
-    return {**job["variables"], "PIP_CACHE_DIR": "cache"}, job["script"]
+    return {**recipe["gate"]["variables"], "PIP_CACHE_DIR": "cache"}, recipe["gate"]["script"]
 
 
 @pytest.mark.long
