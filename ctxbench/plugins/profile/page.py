@@ -83,18 +83,13 @@ def _cells(taken: Pass, part: Part | None, most: Sequence[float]) -> list[tuple[
 
 def _flame(taken: Pass, lines: Lines) -> dict[str, Any]:
     """The pass as a tree: submodules, in them lines, in them operators, each as wide as its part of the time."""
-    return _node(taken, "module", "(module)", taken.costs, 0, lines, 100.0)
-
-
-def _spent(taken: Pass, costs: Sequence[Cost]) -> float:
-    return taken.part("", costs).ms.value
+    return _node(taken, "module", "(module)", taken.costs, 0, lines, taken.sum_ms.value or 1.0)
 
 
 def _node(
-    taken: Pass, kind: str, name: str, costs: Sequence[Cost], depth: int, lines: Lines, width: float
+    taken: Pass, kind: str, name: str, costs: Sequence[Cost], depth: int, lines: Lines, around_ms: float
 ) -> dict[str, Any]:
     part = taken.part(name, costs)
-    title = f"{name}: {part.ms.text()} ms, {part.share:.1%} of all operators"
     groups: dict[tuple[str, str], list[Cost]] = defaultdict(list)
     for cost in costs if kind != "operator" else ():
         path = cost.place.module.split(".") if cost.place.module else []
@@ -105,10 +100,16 @@ def _node(
             groups["module", path[depth]].append(cost)
         else:
             groups["line", str(line_of(cost.place, lines))].append(cost)
-    whole, least = part.ms.value, LEAST_SHARE * taken.sum_ms.value
+    least = LEAST_SHARE * taken.sum_ms.value
     children = [
-        _node(taken, *key, own, depth + 1, lines, round(100 * _spent(taken, own) / whole, 3))
-        for key, own in sorted(groups.items(), key=lambda item: -_spent(taken, item[1]))
-        if _spent(taken, own) > least
+        _node(taken, *key, own, depth + 1, lines, part.ms.value)
+        for key, own in groups.items()
+        if taken.part("", own).ms.value > least
     ]
-    return {"kind": kind, "name": name, "title": title, "width": width, "children": children}
+    return {
+        "kind": kind,
+        "name": name,
+        "title": f"{name}: {part.ms.text()} ms, {part.share:.1%} of all operators",
+        "width": round(100 * part.ms.value / around_ms, 3),
+        "children": sorted(children, key=lambda child: -child["width"]),
+    }

@@ -18,7 +18,6 @@ from ctxbench.base.clocks import FORKS, usable_cores
 from ctxbench.base.errors import UsageError
 from ctxbench.base.forks import Forks
 from ctxbench.model.failures import describe_failure
-from ctxbench.plugins.recall.metric import SOLVED
 from ctxbench.plugins.recall.scenes import DIGITS, Part, Scenes, Task, inputs_of, scenes
 
 HIDDEN = 128
@@ -37,6 +36,8 @@ STATISTICS_BATCHES = 20
 REPEATED_STEPS = 3
 # Accuracy at which the search for a learning rate ends, and how often a training is looked at.
 LEARNED, GLANCE_STEPS = 0.9, 100
+# Accuracy from which a training counts as one that has learned its task.
+SOLVED = 0.8
 # The seed of the trainings that choose a learning rate, and how many others there are where these disagree.
 CHOOSING_SEED, MOST_SEEDS = 1000, 8
 
@@ -118,7 +119,7 @@ class Trained:
 
     @property
     def learned(self) -> bool:
-        return self.accuracy >= SOLVED / 100
+        return self.accuracy >= SOLVED
 
 
 Wanted = tuple[float, int]
