@@ -132,6 +132,11 @@ class CallSites:
             return CallSite(node=WRAPPER)
         return CallSite(stack.module or "", stack.own or stack.inner, stack.inner) if stack.is_within else None
 
+    def in_backward(self, frame: FrameType | None) -> Line | None:
+        """The innermost line of a person's own code that the backward pass runs in a frame; None outside of one."""
+        stack = self._stack(frame, self._engine)
+        return stack.own if stack.is_in_backward else None
+
     def _note(self, place: CallSite) -> None:
         # below autograd: the node of this call has its number already
         self._forward.setdefault(self._torch._C._autograd._get_sequence_nr() - 1, place)
@@ -162,6 +167,7 @@ class CallSites:
                 if end is not None and found.owner is None:
                     found.owner = self._names.get(id(_self_of(frame)))
             frame = frame.f_back
+        found.is_in_backward = frame is not None and frame.f_code is self._engine
         found.inner = found.inner or found.layer
         return found
 
@@ -185,6 +191,7 @@ class _Stack:
     inner: Line | None = None
     layer: Line | None = None
     is_within: bool = False
+    is_in_backward: bool = False
     is_wrapper: bool = False
     is_checkpoint: bool = False
 

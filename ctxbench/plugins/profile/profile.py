@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from ctxbench.base.call_sites import AGAIN, CallSite, Line
 from ctxbench.base.mode import Mode
 from ctxbench.base.number import CONFIDENCE, Number
+from ctxbench.plugins.memory.profile import Phase
 from ctxbench.plugins.profile.costs import Cost, Roof
 
 if TYPE_CHECKING:
@@ -91,11 +92,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class PythonLine:
-    """A line of the forward pass and its milliseconds in Python, outside of operators, in the function `function`."""
+    """A line in the function `function` and its milliseconds: in the forward pass those outside of operators.
+
+    A gradient's operators are booked to the forward pass, so a line that the backward pass runs has them.
+    """
 
     line: Line
     function: str
     ms: float
+    phase: Phase = "forward"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ctxbench.plugins.predict.rates import itemsize
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import Work
 from ctxbench.plugins.profile.costs import Costs, Roof, Span
-from ctxbench.plugins.profile.on_data import counted_on_data
+from ctxbench.plugins.profile.on_data import OnData, counted_on_data
 from ctxbench.plugins.profile.profile import Pass
 
 # A kernel that computes nothing: what it takes is saved if its line needs no copy.
@@ -52,9 +52,11 @@ def known(
     try:
         found.memory, found.operators = profiled(module, *inputs, mode=mode, device=device, autocast=autocast)
     except UnpredictableError as error:
-        given: dict[str, Any] = {"mode": mode, "dtype": dtype, "autocast": autocast, "roof": roof}
-        if not inputs[0].is_meta and _add_on_data(found, module, *inputs, **given):
-            found.on_data = str(error).partition("; ")[0]
+        seen = None if inputs[0].is_meta else _seen_on_data(found, module, *inputs, mode=mode, autocast=autocast)
+        if seen is not None:
+            found.operators, found.on_data = seen.operators, str(error).partition("; ")[0]
+            _add_works(found.costs, seen.operators, dtype, roof)
+            _add_macs(found.costs, seen.macs)
             return found
         found.missing.append(f"no bytes and no roofline: {error}")
     else:
@@ -70,19 +72,15 @@ def known(
     return found
 
 
-def _add_on_data(
-    found: Known, module: nn.Module, *inputs: Any, mode: Mode, dtype: str, autocast: torch.dtype | None, roof: Roof
-) -> bool:
-    """Count on a copy of the module; false, with the reason in `missing`, where there can be none."""
+def _seen_on_data(
+    found: Known, module: nn.Module, *inputs: Any, mode: Mode, autocast: torch.dtype | None
+) -> OnData | None:
+    """A pass of a copy of the module; None, with the reason in `missing`, where there can be none."""
     try:
-        seen = counted_on_data(module, *inputs, mode=mode, autocast=autocast)
+        return counted_on_data(module, *inputs, mode=mode, autocast=autocast)
     except Exception as error:
         found.missing.append(f"no counts of a pass on numbers: {type(error).__name__}: {text_of(error)}")
-        return False
-    found.operators = seen.operators
-    _add_works(found.costs, seen.operators, dtype, roof)
-    _add_macs(found.costs, seen.macs)
-    return True
+        return None
 
 
 def _add_macs(costs: Costs, macs: Mapping[tuple[CallSite, str], int]) -> None:

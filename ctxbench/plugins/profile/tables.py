@@ -13,7 +13,6 @@ from ctxbench.table.table import Cell, Origin, Table, plain_table
 LISTED, NAME_WIDTH, CODE_WIDTH = 12, 18, 16
 # Significant digits of the pass, which set the decimals of all its rows.
 DIGITS = 5
-HEADINGS: dict[By, str] = {"line": "line", "submodule": "submodule", "operator": "operator"}
 
 
 def parts(profile: Profile, lines: Lines) -> Iterator[Table | str]:
@@ -33,11 +32,8 @@ def table(profile: Profile, mode: Mode, by: By, lines: Lines, listed: int = LIST
     parts = [part for part in taken.parts(by, lines) if part.ms.value or part.saved_bytes]
     if by == "submodule":
         rest = sorted(parts, key=lambda part: -part.ms.value)[listed:]  # a parent before its parts
-        rows = [
-            _row(taken, by, part, _ms_of(taken, round(part.ms.value / _unit(taken))))
-            for part in parts
-            if part not in rest
-        ]
+        shown = [part for part in parts if part not in rest]
+        rows = [_row(taken, by, part, _ms_of(taken, round(part.ms.value / _unit(taken)))) for part in shown]
         rows += [_filled([f"{len(rest)} others, shorter"], columns)] * bool(rest)
         return plain_table(columns, rows)
     shown, rest = parts[:listed], parts[listed:]
@@ -58,7 +54,7 @@ def table(profile: Profile, mode: Mode, by: By, lines: Lines, listed: int = LIST
 
 def _columns(taken: Pass, by: By) -> dict[str, Origin]:
     time: Origin = "measured" if taken.is_measured else "predicted"
-    first: dict[str, Origin] = {HEADINGS[by]: "label", **({"code": "label"} if by == "line" else {})}
+    first: dict[str, Origin] = {by: "label", **({"code": "label"} if by == "line" else {})}
     times: dict[str, Origin] = {"ms": time, "of sum": time, "saves": time}
     if by == "operator":
         work: dict[str, Origin] = {"calls": "counted", "GFLOP/s": time, "GB/s": time, "FLOP/B": "counted"}
@@ -77,8 +73,7 @@ def _row(taken: Pass, by: By, part: Part, ms: str, code: str = "") -> list[Cell]
         rates = [_rate(part.flops, time), _rate(part.moved_bytes, time)]
         work = [f"{part.calls}{mark}" if part.calls else "", *rates, _short(part.intensity)]
         return [Cell(_cut(part.name, NAME_WIDTH)), *times, *map(Cell, work), Cell(part.bound)]
-    held = part.saved_bytes if taken.mode == "train" else part.moved_bytes
-    costs = [Cell(text and f"{text}{mark}") for text in (si(part.macs), size(held))]
+    costs = [Cell(text and f"{text}{mark}") for text in (si(part.macs), size(held(taken, part)))]
     if by == "submodule":
         return [Cell(_indented(part.name)), *times, *costs, Cell(size(part.peak_bytes))]
     return [Cell(_cut(part.name, NAME_WIDTH)), Cell(_cut_end(code)), *times, *costs, Cell(part.bound)]
@@ -129,6 +124,11 @@ def _rate(amount: float, ms: Number) -> str:
 def kept_or_moved(taken: Pass) -> str:
     """The column of bytes: a training step keeps them for its backward pass, inference reads and writes them."""
     return "kept" if taken.mode == "train" else "moved"
+
+
+def held(taken: Pass, part: Part) -> int:
+    """The bytes of that column."""
+    return part.saved_bytes if taken.mode == "train" else part.moved_bytes
 
 
 def si(value: float) -> str:

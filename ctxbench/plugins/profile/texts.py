@@ -61,12 +61,13 @@ def _most(taken: Pass) -> list[str]:
 
 
 def _python(taken: Pass) -> list[str]:
-    """Lines of Python that take time outside of operators, where that is much of the pass."""
-    told = [each for each in taken.python if each.ms >= LEAST_SHARE * taken.time.value]
+    """Lines of Python that take time outside of operators, or in a backward pass, where that is much of the pass."""
+    told = [each for each in taken.python if each.ms >= LEAST_SHARE * taken.time.value][:TOLD]
     return [
-        f"Outside of operators, {each.line} in {each.function} takes {significant(each.ms)} ms "
+        f"{'Outside of operators' if each.phase == 'forward' else 'In the backward pass'}, {each.line} in "
+        f"{each.function} takes {significant(each.ms)} ms{', operators included' * (each.phase == 'backward')} "
         f"({each.ms / taken.time.value:.0%} of a pass without the profiler, sampled)."
-        for each in told[:TOLD]
+        for each in told
     ]
 
 

@@ -12,6 +12,7 @@ from time import monotonic  # bound before a module can replace it
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.swa_utils import update_bn
 
 from ctxbench.base.clocks import FORKS, usable_cores
 from ctxbench.base.errors import UsageError
@@ -290,18 +291,6 @@ class _Run:
 
     def _settle_statistics(self) -> None:
         """Running statistics of batch norms as means over training scenes: a slow momentum would lag behind."""
-        norms = [each for each in self.network.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
-        if not norms:
-            return
-        momenta = [norm.momentum for norm in norms]
-        state, self.generator = self.generator, torch.Generator().manual_seed(3)
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None
-        self.network.train()
-        with torch.no_grad():
-            for _ in range(STATISTICS_BATCHES):
-                self.network(self.scenes(BATCH, "train").x)
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
-        self.generator = state
+        generator = torch.Generator().manual_seed(3)
+        batches = (scenes(self.task, BATCH, *self.shape[1:], "train", generator).x for _ in range(STATISTICS_BATCHES))
+        update_bn(batches, self.network)

@@ -4,11 +4,15 @@ import random
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
+from types import FrameType
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from ctxbench.base.call_sites import CallSite, CallSites, Line
 from ctxbench.plugins.profile.costs import Cost, Roof
@@ -125,14 +129,53 @@ def test_looks_stand_for_the_time_since_the_one_before() -> None:
     module(torch.ones(1))
     looks.take(sys._getframe(), 20.0)  # outside of the module
     looks.take(None, 21.0)
-    lines = sorted(looks.seconds, key=lambda line: line.number)
-    assert [looks.seconds[line] for line in lines] == [0.5, 2.0]
+    lines = sorted((line for _, line in looks.seconds), key=lambda line: line.number)
+    assert [looks.seconds["forward", line] for line in lines] == [0.5, 2.0]
     assert {looks.functions[line] for line in lines} == {"Sums.forward"}
     assert lines[1].number == lines[0].number + 1
     inside = [Cost("forward", CallSite(own=lines[1]), "add", ms=[100.0] * 3)]
     taken = Pass("infer", inside, ROOF, [1300.0] * 3, [1300.0] * 3)
     python = outside(looks, 2, taken)
     assert [(each.line, each.ms) for each in python] == [(lines[1], 900.0), (lines[0], 250.0)]
+
+
+def in_backward() -> bool:
+    return torch._C._current_graph_task_id() >= 0
+
+
+class Doubled(torch.autograd.Function):
+    """Looks at itself in the backward pass."""
+
+    look: Callable[[FrameType], None]
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        Doubled.look(sys._getframe())
+        return gradient * 2
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_line_that_the_backward_pass_runs_is_told_with_its_operators(again: bool) -> None:
+    module = Sums()
+    looks = Looks(CallSites(nn.Sequential(module)), 10.0)
+    if again:
+        module.look = lambda step: looks.take(module.seen, 12.0) if step == "first" and in_backward() else None
+        checkpoint(module, torch.ones(1, requires_grad=True), use_reentrant=True).sum().backward()
+    else:
+        Doubled.look = lambda frame: looks.take(frame, 12.0)
+        Doubled.apply(torch.ones(1, requires_grad=True)).sum().backward()  # type: ignore[no-untyped-call]  # as torch has it
+    ((phase, line),) = looks.seconds
+    assert (phase, looks.seconds[phase, line]) == ("backward", 2.0)
+    name = "Sums.forward" if again else "Doubled.backward"
+    costs = [Cost("forward", CallSite(own=line), "mul", ms=[1500.0] * 3)]
+    taken = Pass("train", costs, ROOF, [2000.0] * 3, [4000.0] * 3)
+    assert outside(looks, 1, taken) == [PythonLine(line, name, 2000.0, "backward")]
+    told = sentences(replace(taken, python=outside(looks, 1, taken)))
+    assert f"In the backward pass, {line} in {name} takes 2000 ms, operators included (100% of a pass" in told[-1]
 
 
 def test_lines_of_python_are_told_with_function_place_time_and_share() -> None:

@@ -161,21 +161,6 @@ def test_trainings_side_by_side_are_those_one_by_one(forks: bool, monkeypatch: p
     assert {re.fullmatch(r"(\w+) \d+ %", each)[1] for each in known} == {"global", "where"}  # type: ignore[index]  # each matches
 
 
-class Fails(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            raise RuntimeError("in training alone")
-        return x
-
-
-@pytest.mark.parametrize("forks", [True, False])
-def test_a_training_that_fails_names_the_line_of_the_module(forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_file, "FORKS", forks)
-    line = r"RuntimeError: in training alone \(test_recall\.py, line \d+, in forward\)"
-    with pytest.raises(UsageError, match=rf"^the training on where failed: {line}$"):
-        trainings(Fails, SHAPE, {Task("where"): 5}, 1, lambda text: None)
-
-
 def test_a_module_that_diverges_with_each_learning_rate_is_told() -> None:
     (found,) = trainings(Breaks, SHAPE, {Task("where"): 20}, 1, lambda text: None).values()
     assert found[0].diverged == "the loss was nan at step 4"
@@ -258,6 +243,10 @@ def lined(line: str, folder: Path) -> Callable[[], nn.Module]:
     ("line", "sentence"),
     [
         ("x[:, :, 9]", r"where it fails: IndexError: index 9 is out of bounds .* \(other.py, line 10, in forward\)"),
+        (
+            "if self.training: return x.double()",
+            r"it returns torch.float64 for torch.float32 \(other.py, line 9, in forward\)",
+        ),
         ("return x.flatten(1)", r"it returns shape \[1, 256\] for \[1, 16, 4, 4\] \(other.py, line 9, in forward\)"),
     ],
 )
@@ -266,17 +255,14 @@ def test_an_error_names_the_line_of_the_module(line: str, sentence: str, tmp_pat
         train(lined(line, tmp_path), SHAPE, Task("where"), 0, 2)
 
 
-def test_an_error_of_a_training_names_the_task_and_the_line(tmp_path: Path) -> None:
-    (folder := tmp_path / "double").mkdir()
-    make = lined("if self.training: x[:, :, 9]", tmp_path)
-    sentence = r"the training on where failed: IndexError: index 9 is .* \(other.py, line 10, in forward\)"
+@pytest.mark.parametrize("forks", [True, False])
+def test_an_error_of_a_training_names_the_task_and_the_line(
+    forks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_file, "FORKS", forks)
+    sentence = r"^the training on where failed: IndexError: index 9 is .* \(other.py, line 10, in forward\)$"
     with pytest.raises(UsageError, match=sentence):
-        trainings(make, SHAPE, {Task("where"): 2}, 1, lambda text: None)
-    double = lined("if self.training: return x.double()", folder)
-    with pytest.raises(
-        UsageError, match=r"it returns torch.float64 for torch.float32 \(other.py, line 9, in forward\)"
-    ):
-        train(double, SHAPE, Task("where"), 0, 2)
+        trainings(lined("if self.training: x[:, :, 9]", tmp_path), SHAPE, {Task("where"): 2}, 1, lambda text: None)
 
 
 @pytest.mark.skipif(not FORKS, reason="nothing forks here")
