@@ -91,8 +91,13 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small.begin(folder, folder / "run").path
 
 
-@pytest.mark.parametrize("name", ["run.json", "records.csv", "processes.csv"])
-@pytest.mark.parametrize("kind", ["folder", "pipe", "circle", "no right"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("run.json", kind) for kind in ("folder", "pipe", "circle", "no right")),
+        *(("records.csv", "folder"), ("processes.csv", "pipe")),
+    ],
+)
 def test_each_command_says_what_is_wrong_with_a_run_folder(
     measured: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
 ) -> None:
@@ -111,14 +116,13 @@ def test_each_command_says_what_is_wrong_with_a_run_folder(
         assert (done.returncode, done.stderr) == (2, f"ctxbench: {sentence.format(path=damaged)}\n")
 
 
-@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "circle"])
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "kind"),
     [
-        ("run", "--suite", "x.toml"),
-        ("predict", "se", "--for", "x.toml"),
-        ("show", "x.py:X"),
-        ("check", "--baseline", "x.csv"),
+        *((("run", "--suite", "x.toml"), kind) for kind in ("folder", "pipe", "device", "circle")),
+        (("predict", "se", "--for", "x.toml"), "device"),
+        *((("show", "x.py:X"), "folder"), (("show", "x.py:X"), "pipe")),
+        *((("check", "--baseline", "x.csv"), "folder"), (("check", "--baseline", "x.csv"), "circle")),
     ],
 )
 def test_each_command_says_what_is_wrong_with_a_file(

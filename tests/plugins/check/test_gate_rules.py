@@ -23,7 +23,6 @@ from synthetic import (
     gate_shares,
 )
 
-from ctxbench.base.number import Number
 from ctxbench.plugins.check.evidence import PairEvidence, PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.plugins.check.result import ExitCode, exit_code
 from ctxbench.plugins.check.rows import NO_ROOM, OUT_OF_TIME, Estimate, RowKey, RowVerdict
@@ -226,31 +225,6 @@ def test_a_failure_of_one_side_that_others_may_cause_is_inconclusive(
     assert (rows[1].verdict, strict(rows), exit_code(rows)) == ("ok", ExitCode.INCONCLUSIVE, ExitCode.OK)
     both = gate(Script({"a": [PairFailure("both", message, excuse=excuse)]}))
     assert (both[0].status, exit_code(both)) == ("not compared", ExitCode.NOTHING_COMPARED)
-
-
-def row_verdict(status: str, verdict: str | None, replicates: int = 8) -> RowVerdict:
-    return RowVerdict(RowKey("a"), status, verdict, Number(0.0, -0.1, 0.1), 0.0, replicates, "")  # type: ignore[arg-type]  # any strings
-
-
-OK, SLOW, UNSURE = (row_verdict("measured", verdict) for verdict in ("ok", "regressed", "inconclusive"))
-BROKEN, APART = row_verdict("broken", None, 0), row_verdict("not compared", None, 0)
-
-
-@pytest.mark.parametrize(
-    ("rows", "lenient", "code"),
-    [
-        ([], 5, 5),
-        ([APART], 5, 5),
-        ([row_verdict("measured", "inconclusive", 0)], 5, 5),
-        ([OK, APART], 0, 0),
-        ([OK, UNSURE], 0, 3),
-        ([OK, UNSURE, SLOW], 1, 1),
-        ([OK, UNSURE, SLOW, BROKEN], 4, 4),
-        ([BROKEN], 4, 4),
-    ],
-)
-def test_exit_codes(rows: list[RowVerdict], lenient: int, code: int) -> None:
-    assert (exit_code(rows), strict(rows)) == (lenient, code)
 
 
 def test_a_pair_source_must_answer_for_every_row_with_finite_numbers() -> None:
