@@ -10,6 +10,7 @@ from ctxbench.base.errors import AlteredRun, UsageError
 from ctxbench.plugins.compare.comparison import reusable
 
 
+@pytest.mark.slow
 def test_a_case_whose_first_process_is_gone_is_not_reused(tmp_path: Path) -> None:
     whole = small.begin(tmp_path, tmp_path / "run")
     environment = whole.meta["environment"]
