@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Done
 
+import ctxbench
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.notes import Note, joined
@@ -115,6 +116,15 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
     assert "every position gets the same context" in done.stdout
     (control,) = [line for line in lines if line.startswith("se ")]
     assert lines.index(rest) < lines.index(control)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_from_python() -> None:
+    chosen = ctxbench.choose((1, 32, 4, 4), "t4", 2**18, modules=["linear", "se"], largest_batch=True)
+    assert [(each.case.module, each.memory is not None) for each in chosen.value] == [("linear", True), ("se", True)]
+    assert all(each.batch and each.batch > 1 for each in chosen.value)
+    assert chosen.frame["module"].tolist() == ["linear"]
 
 
 def test_no_module_stands_under_a_heading_of_its_own() -> None:

@@ -11,6 +11,8 @@ from ctxbench.plugins.verify.contract import SIZE
 from ctxbench.plugins.verify.subject import Subject
 from ctxbench.registry import register
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 
 @pytest.mark.parametrize(
     ("key", "hparams", "channels", "fact"),

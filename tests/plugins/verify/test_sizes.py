@@ -118,6 +118,7 @@ def test_a_module_may_refuse_a_size_with_a_sentence_of_its_own() -> None:
     assert found.fact.endswith("; it takes 11x9")
 
 
+@pytest.mark.slow
 def test_a_module_of_one_size_is_checked_at_that_size() -> None:
     entry = registry.get("focused_linear")
     subject = Subject(entry, entry.load(), 16, {"positions": 42}, (6, 7))
