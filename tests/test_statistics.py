@@ -194,6 +194,7 @@ def test_stopping_rule_refuses_bad_values(wrong: dict[str, float]) -> None:
         StoppingRule(**wrong)  # type: ignore[arg-type]  # one of the keys is an int
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stream", "least", "most"),
     [
