@@ -3,6 +3,7 @@
 import builtins
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import broken_modules as broken
@@ -35,6 +36,15 @@ def check(name: str, cls: type[nn.Module], channels: int = 8, **hparams: Any) ->
     """The result of one check."""
     (found,) = run_checks(subject_of(cls, channels, **hparams), [c for c in CHECKS if c.name == name])
     return found
+
+
+def checked(
+    key: str, channels: int, names: Sequence[str], hparams: Any = None, size: tuple[int, int] = contract.SIZE
+) -> list[CheckResult]:
+    """The results of these checks of a module of the registry, in the order of all checks."""
+    entry = registry.get(key)
+    subject = Subject(entry, entry.load(), channels, hparams or {}, size)
+    return list(run_checks(subject, [c for c in CHECKS if c.name in names]))
 
 
 @pytest.mark.slow
