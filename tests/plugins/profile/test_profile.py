@@ -72,9 +72,10 @@ def packed_bytes(module: nn.Module, x: Tensor) -> int:
     return sum({each._cdata: each.nbytes() for each in storages if each._cdata not in others}.values())
 
 
-# One of each kind of operator: products, convolutions, pooling, Fourier transforms, gathers, scans, loops, no weight.
+# Blocks that together have each kind of operator of the registry.
 FAMILIES = (
-    *("sa", "ham_nmf", "ema", "ppm", "dwconv", "spectral", "criss_cross", "deformable", "vim", "bi_wkv", "ttt", "pool"),
+    *("acf", "agent", "aspp", "bi_wkv", "cbam", "deformable", "dm", "dwconv", "ema_multiscale", "grid", "ham_cd"),
+    *("linear", "mdta", "mhsa", "non_local", "ppm", "simam", "spectral", "ss2d", "ssd", "swin"),
 )
 
 
