@@ -32,9 +32,10 @@ loaded: .venv/.dev
 long: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m long
 
-# The tests that start no process and take no seconds.
+# The tests that start no process and take no seconds, without reading the files that have none.
 quick: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not processes and not timing and not slow and not long"
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not processes and not timing and not slow and not long" \
+	    $$(grep -rLE --include="test_*.py" "^pytestmark = \[?pytest.mark.(slow|processes|long)" tests)
 
 check: lint test long site
 

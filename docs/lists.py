@@ -251,7 +251,7 @@ def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> s
 
 
 def operator_counts() -> str:
-    """Verdicts of the sweep of PyTorch's operators, by tests/plugins/memory/operator_sweep.py."""
+    """Verdicts of the sweep of PyTorch's operators, by research/operator_sweep.py."""
     frame = pd.read_csv(ROOT / "results" / "operators.csv")
     verdicts = [name for name in frame.columns if name not in ("operator", "dtype")]
     of_dtype = frame.groupby("dtype", sort=False)[verdicts].sum()

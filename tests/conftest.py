@@ -5,6 +5,7 @@ import importlib
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -229,6 +230,21 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         return fake
 
     return place
+
+
+@pytest.fixture(scope="session")
+def _whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    run: Path = importlib.import_module("attacks.small").begin(folder, folder / "run").path
+    return run
+
+
+@pytest.fixture
+def small_run(_whole_run: Path, tmp_path: Path) -> Any:
+    """A copy of a run that was measured once (`attacks/small.py`)."""
+    return importlib.import_module("ctxbench.results.run_folder").RunFolder.open(
+        shutil.copytree(_whole_run, tmp_path / "run")
+    )
 
 
 @dataclass(frozen=True)

@@ -210,28 +210,6 @@ def test_predictions_are_numbers_and_say_what_the_commands_print(module: Path) -
 
 
 @pytest.mark.processes
-@pytest.mark.usefixtures("shared_server")
-def test_choose_and_compare_return_what_they_found(suite_file: SuiteFile, module: Path, tmp_path: Path) -> None:
-    chosen = ctxbench.choose((1, 32, 4, 4), "t4", 2**23, modules=["linear", "se"], largest_batch=True)
-    assert [(each.case.module, each.memory is not None) for each in chosen.value] == [("linear", True), ("se", True)]
-    assert all(each.batch and each.batch > 1 for each in chosen.value)
-    assert chosen.frame["module"].tolist() == ["linear"]
-    told: list[str] = []
-    found = ctxbench.compare(
-        f"{module}:Mine",
-        "linear",
-        suite=str(suite_file(["sa"], metrics=("params",))),
-        rank_by="params",
-        out=tmp_path / "run",
-        on_part=lambda part: told.append(str(part)),
-    )
-    assert isinstance(found.value, ctxbench.Run)
-    assert found.value.frame["module"].tolist() == ["Mine", "linear"]
-    assert found.frame["module"].tolist() == ["Mine", "linear"]
-    assert [text.partition(": ")[0] for text in told[-2:]] == ["Mine meets the contract", "2 cases"]
-
-
-@pytest.mark.processes
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

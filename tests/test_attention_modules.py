@@ -142,13 +142,6 @@ def test_closed_forms_equal_torchprofile_and_the_weights(key: str, shape: Shape,
     assert tuple(module(x).shape) == (shape[0], entry.closed_form("out_channels", shape, hparams), *shape[2:])
 
 
-@pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
-def test_images_of_a_batch_do_not_mix_in_eval(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
-    module = build(key, shape[1], hparams).eval()
-    x = torch.randn(3, *shape[1:], dtype=torch.float64)
-    torch.testing.assert_close(module(x), torch.cat([module(image[None]) for image in x]), rtol=1e-10, atol=1e-10)
-
-
 def test_learned_scales_start_at_the_identity() -> None:
     x = torch.randn(2, 16, 3, 5)
     assert torch.equal(registry.get("linear").build(16)(x), x)

@@ -27,6 +27,7 @@ def started(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "ctxbench", *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.processes
 def test_numpy_starts_no_thread_in_a_command() -> None:
     """Guard against OpenBLAS, which raises the signal of Ctrl-C where there is no thread left."""
     code = (
@@ -152,6 +153,7 @@ def test_the_help_lists_the_metrics(name: str) -> None:
     assert option.help.endswith(f": {wanted}.")
 
 
+@pytest.mark.processes
 def test_a_wrong_input_ends_the_command_with_2() -> None:
     done = started("run", "--modules", "ham_nfm")
     assert done.returncode == 2

@@ -265,20 +265,20 @@ def in_process(tmp_path: Path) -> Callable[..., RunFolder]:
     return measure
 
 
-def test_a_run_that_was_altered_is_not_resumed(tmp_path: Path) -> None:
-    whole = small.begin(tmp_path, tmp_path / "run")
-    lines = (whole.path / "processes.csv").read_text(encoding="utf-8").splitlines(keepends=True)
-    (whole.path / "processes.csv").write_text("".join(lines[:-1]), encoding="utf-8")
+def test_a_run_that_was_altered_is_not_resumed(small_run: RunFolder) -> None:
+    table = small_run.path / "processes.csv"
+    lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    table.write_text("".join(lines[:-1]), encoding="utf-8")
     with pytest.raises(UsageError, match=r"processes\.csv has \d+ rows, not \d+; it cannot be resumed"):
-        resume(whole.path, in_process=True)
+        resume(small_run.path, in_process=True)
 
 
-def test_a_process_whose_row_is_torn_is_measured_again(tmp_path: Path) -> None:
-    whole = small.begin(tmp_path, tmp_path / "run")
-    counted = small.counted(whole)
-    whole.save_meta(state="running", tables={})
-    (whole.path / "processes.csv").write_bytes((whole.path / "processes.csv").read_bytes()[:-5])
-    again = resume(whole.path, in_process=True)
+def test_a_process_whose_row_is_torn_is_measured_again(small_run: RunFolder) -> None:
+    counted = small.counted(small_run)
+    small_run.save_meta(state="running", tables={})
+    table = small_run.path / "processes.csv"
+    table.write_bytes(table.read_bytes()[:-5])
+    again = resume(small_run.path, in_process=True)
     assert small.counted(again) == counted
     assert again.meta["state"] == "finished"
     assert again.altered() == ""

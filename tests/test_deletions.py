@@ -56,6 +56,7 @@ def test_without_a_plugin_its_commands_are_gone_and_suites_are_read(name: str, t
     assert not [each for each in plugins()[name].commands if re.search(rf"^  {each}\s", shown, re.MULTILINE)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", deletable())
 def test_no_test_of_others_imports_a_plugin(name: str) -> None:
     assert other_tests(name) == []

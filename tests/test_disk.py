@@ -2,7 +2,6 @@
 
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from attacks import small
 from conftest import Done
 
 from ctxbench.base import disk, temporary
 from ctxbench.base.errors import UsageError
+from ctxbench.results.run_folder import RunFolder
 
 Command = Callable[..., Done]
 
@@ -85,18 +84,18 @@ def not_readable(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("measured")
-    return small.begin(folder, folder / "run").path
-
-
-@pytest.mark.parametrize("name", ["run.json", "records.csv", "processes.csv"])
-@pytest.mark.parametrize("kind", ["folder", "pipe", "circle", "no right"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("run.json", kind) for kind in ("folder", "pipe", "circle", "no right")),
+        *(("records.csv", "folder"), ("processes.csv", "pipe")),
+    ],
+)
 def test_each_command_says_what_is_wrong_with_a_run_folder(
-    measured: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+    small_run: RunFolder, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
 ) -> None:
-    run = Path(shutil.copytree(measured, tmp_path / "run"))
+    run = small_run.path
     damaged = run / name
     sentence = "cannot read {path}: Permission denied"
     if kind == "no right":
@@ -111,14 +110,13 @@ def test_each_command_says_what_is_wrong_with_a_run_folder(
         assert (done.returncode, done.stderr) == (2, f"ctxbench: {sentence.format(path=damaged)}\n")
 
 
-@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "circle"])
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "kind"),
     [
-        ("run", "--suite", "x.toml"),
-        ("predict", "se", "--for", "x.toml"),
-        ("show", "x.py:X"),
-        ("check", "--baseline", "x.csv"),
+        *((("run", "--suite", "x.toml"), kind) for kind in ("folder", "pipe", "device", "circle")),
+        (("predict", "se", "--for", "x.toml"), "device"),
+        *((("show", "x.py:X"), "folder"), (("show", "x.py:X"), "pipe")),
+        *((("check", "--baseline", "x.csv"), "folder"), (("check", "--baseline", "x.csv"), "circle")),
     ],
 )
 def test_each_command_says_what_is_wrong_with_a_file(

@@ -31,6 +31,7 @@ def test_the_tables_in_the_docs_are_those_of_the_committed_runs(update: ModuleTy
         assert update.updated(text) == text, f"{page.name} is not what `make report` writes"
 
 
+@pytest.mark.slow
 def test_a_block_of_more_than_ten_rows_must_name_its_modules(update: ModuleType) -> None:
     with pytest.raises(SystemExit, match="has 42 rows: name modules of at most 10"):
         update.made("results/precision-cpu", "error")
@@ -42,6 +43,7 @@ def test_a_block_of_more_than_ten_rows_must_name_its_modules(update: ModuleType)
     assert found.count("AMD EPYC") == 1
 
 
+@pytest.mark.slow
 def test_a_table_of_fits_has_a_row_for_equal_ones_and_intervals_of_times_alone(update: ModuleType) -> None:
     static = update.made("results/scaling-static-cpu", "positions", "fits")
     assert "| non\\_local, sa | 2.00 | 2.00 | 2.00 |" in static

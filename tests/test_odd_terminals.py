@@ -75,6 +75,7 @@ def test_progress_shows_a_message_escaped_and_on_one_line(
     assert not set(printed) & set("\x1b\x07\u202e\x9b")
 
 
+@pytest.mark.processes
 def test_an_ascii_terminal_shows_a_question_mark(tmp_path: Path) -> None:
     module = tmp_path / "mine.py"
     module.write_text(
@@ -86,6 +87,7 @@ def test_an_ascii_terminal_shows_a_question_mark(tmp_path: Path) -> None:
     assert "? module" in done.stdout
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
 def test_a_closed_stream_takes_nothing_from_the_work(closed: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
@@ -94,6 +96,7 @@ def test_a_closed_stream_takes_nothing_from_the_work(closed: str, tmp_path: Path
     assert path.read_text().startswith('"""')
 
 
+@pytest.mark.processes
 def test_a_full_device_is_a_sentence() -> None:
     done = shell(f"{LIST} > /dev/full")
     assert (done.returncode, done.stderr) == (
@@ -101,6 +104,7 @@ def test_a_full_device_is_a_sentence() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("command", "code"), [(LIST, 0), (words("show", "sa", "--set", "x=1"), 2)])
 def test_a_reader_who_leaves_changes_no_exit_code(command: str, code: int, tmp_path: Path) -> None:
     ended = tmp_path / "ended"
@@ -110,6 +114,7 @@ def test_a_reader_who_leaves_changes_no_exit_code(command: str, code: int, tmp_p
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.processes
 def test_a_torch_of_the_users_is_named(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("x = 1\n")
     done = shell(words("show", "se", "--shape", "1,64,8,8"), PYTHONPATH=str(tmp_path))
@@ -180,6 +185,7 @@ def test_a_signal_that_the_caller_ignores_is_ignored(monkeypatch: pytest.MonkeyP
     cli.main()
 
 
+@pytest.mark.processes
 def test_an_interrupt_while_the_command_line_is_imported_prints_nothing() -> None:
     code = """
 import signal, sys
@@ -196,6 +202,7 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
+@pytest.mark.processes
 def test_too_few_file_descriptors_are_a_sentence(tmp_path: Path) -> None:
     command = words("run", "--static", "--modules", "linear", "--shape", "1,8,6,5", "--out", tmp_path / "run")
     done = shell(f"ulimit -n 8; {command}")

@@ -44,6 +44,7 @@ def test_a_new_condition_has_its_default_in_every_committed_run(added: Condition
             assert from_columns(row)["sparsity"] == added.default
 
 
+@pytest.mark.slow
 def test_the_table_of_a_committed_run_is_the_same_beside_a_new_condition(
     added: Condition, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ from ctxbench.worker import fork_server
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("system", "prints", "fails"),
     [("macos", "False True True", ""), ("windows", "False True False", "No module named 'fcntl'")],

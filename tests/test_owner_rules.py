@@ -29,5 +29,6 @@ def test_what_passes_through_an_owner_is_not(call: str) -> None:
     assert list(foreign_calls(call, FILE)) == []
 
 
+@pytest.mark.slow
 def test_no_file_of_today_does() -> None:
     assert main() == 0

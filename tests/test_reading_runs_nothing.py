@@ -118,6 +118,7 @@ def assert_nothing_ran(received: Path, events: list[str], *hashed: Path) -> None
     assert not [name for name, module in sys.modules.items() if str(sent) in str(getattr(module, "__file__", ""))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", ["evil", "../../evil", "table3"])
 def test_a_command_that_reads_runs_nothing(received: Path, command: Command) -> None:
     for words in (("report", received, received), ("diff", received, received)):
@@ -141,6 +142,7 @@ printed = {{ params = "1.00" }}
 """
 
 
+@pytest.mark.slow
 def test_a_published_table_beside_a_run_is_data(received: Path, command: Command) -> None:
     table = received.with_name("evil.toml")
     evil = json.dumps(f"{table.with_name('evil.py')}:Tiny")
@@ -320,6 +322,7 @@ def test_code_within_the_run_folder_is_not_one_s_own(
     assert_nothing_ran(received, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_closed_form_of_a_folder_ends(received: Path, command: Command, form: str) -> None:
     meta = json.loads((received / "run.json").read_text())
@@ -330,6 +333,7 @@ def test_a_closed_form_of_a_folder_ends(received: Path, command: Command, form: 
         assert (done.returncode, "Traceback" in done.stderr) == (2, False)
 
 
+@pytest.mark.slow
 def test_a_path_that_no_system_knows_is_no_traceback(received: Path, command: Command) -> None:
     meta = json.loads((received / "run.json").read_text())
     meta["suite_file"] = {"file": "x" * 5000 + ".toml", "sha256": "", "commit": ""}

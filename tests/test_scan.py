@@ -23,8 +23,10 @@ def assert_near(found: Tensor, expected: Tensor, error: float) -> None:
     assert (found.double() - expected).abs().max() <= error * expected.abs().max()
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 5, 64, 1000, 16_384])
-@pytest.mark.parametrize(("shortest", "longest", "rate"), REGIMES)
+@pytest.mark.parametrize(
+    ("length", "shortest", "longest", "rate"),
+    [*((length, *regime) for length in (1, 2, 3, 5, 64, 1000) for regime in REGIMES), (16_384, *REGIMES[1])],
+)
 def test_a_selective_scan_is_the_loop_over_the_positions(
     length: int, shortest: float, longest: float, rate: float
 ) -> None:

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -67,8 +67,13 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("about", TELLS)
-@pytest.mark.parametrize("module", ENDS)
+def by_command(modules: Iterable[str], few: Iterable[str]) -> list[tuple[str, str]]:
+    """Each of the modules with one command, and a few with each."""
+    first, *others = TELLS
+    return [(first, module) for module in modules] + [(about, module) for about in others for module in few]
+
+
+@pytest.mark.parametrize(("about", "module"), by_command(ENDS, ("Refuses", "Exits", "Leaves")))
 def test_a_module_that_does_not_answer_is_told_in_a_sentence(module: str, about: str, command: Command) -> None:
     done = command(about, f"{HOSTILE}:{module}", *TELLS[about], *SHAPE)
     assert done.returncode == 2
@@ -77,8 +82,7 @@ def test_a_module_that_does_not_answer_is_told_in_a_sentence(module: str, about:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("about", TELLS)
-@pytest.mark.parametrize("module", CHANGES)
+@pytest.mark.parametrize(("about", "module"), by_command(CHANGES, ("ReplacesOutput", "NeverEnds", "SetsDtype")))
 def test_what_a_module_does_to_its_process_does_not_reach_the_command(
     module: str, about: str, command: Command
 ) -> None:
@@ -128,8 +132,15 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("source", IMPORTS)
-@pytest.mark.parametrize("name", COMMANDS)
+# Each file with one command in a process of its own and with one in this process; with the others one that raises and
+# one that leaves.
+FILES = [(name, source) for name in ("memory", "run in process") for source in IMPORTS] + [
+    (name, source) for name in COMMANDS for source in IMPORTS
+    if name not in ("memory", "run in process") and ("raise SystemExit" in source or "_exit" in source)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "source"), FILES)
 def test_a_file_that_ends_its_process_when_it_is_imported(
     name: str, source: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

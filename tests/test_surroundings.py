@@ -63,6 +63,7 @@ def test_what_a_person_sets_does_not_reach_the_tests() -> None:
     assert seen == {**kept, **surroundings.FIXED, **surroundings.of_this_user("/home")}
 
 
+@pytest.mark.processes
 def test_this_process_has_the_surroundings_of_the_tests() -> None:
     assert os.environ.items() >= surroundings.FIXED.items()
     code = "import os, time; print(os.umask(0), time.tzname[0], os.path.expanduser('~'), open('/dev/null').encoding)"

@@ -139,6 +139,7 @@ def test_the_loss_of_several_outputs_is_of_all(command: Callable[..., Any], file
     assert "--loss cross-entropy is of one output; Several returns dict" in told.stderr
 
 
+@pytest.mark.processes
 def test_a_network_has_no_default_input(command: Callable[..., Any], file: Path) -> None:
     told = command("memory", f"{file}:Net")
     assert (told.returncode, told.stdout) == (2, "")

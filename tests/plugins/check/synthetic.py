@@ -165,7 +165,7 @@ def timed_gate(seed: int, series: Series, change: float, rows: int, budget_s: fl
 
 
 def gate_shares(
-    series: Series, change: float, rows: int = 8, budget_s: float = 300.0, gates: int = 400
+    series: Series, change: float, rows: int = 8, budget_s: float = 300.0, gates: int = 200
 ) -> dict[str, float]:
     """Shares of gates: the changed row `found`, exit code 0 (`green`), no row inconclusive (`decided`).
 

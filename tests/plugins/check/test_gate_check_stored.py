@@ -2,20 +2,16 @@
 
 import csv
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import wait_until
 from forked import Forked
-from test_gate_check import BEHAVIOUR, SUITE, processes_with
+from test_gate_check import BEHAVIOUR, SUITE
 from test_gate_trees import OWN_GIT, commit, git, state
 
 import ctxbench
@@ -548,28 +544,3 @@ def test_a_suite_without_latency_compares_a_timed_run_exactly(
 ) -> None:
     result = ask(measured["run"], suite=str(write_suite(tmp_path, ["*"], ["params"])))
     assert (result.rows, result.compared, result.exit_code) == ((), 10, ExitCode.OK)
-
-
-@pytest.mark.long
-@pytest.mark.processes
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are listed in /proc")
-def test_interrupted_in_the_middle_it_leaves_no_process(root: Path, run: Path, tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    write(root, "A", "x.is_meta or (open(os.environ['BEGUN'], 'w').close(), time.sleep(600))")
-    before = state(root)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ctxbench", "check", "--baseline", str(run), "--modules", "A.py:A"],
-        cwd=root,
-        env={**os.environ, "BEGUN": str(begun)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_until(begun.exists)
-    assert len(processes_with(str(begun))) == 4  # the command, a fork server, the one of the round and its child
-    process.send_signal(signal.SIGINT)
-    output, complaint = process.communicate()
-    assert (process.returncode, output) == (130, "")
-    assert complaint.endswith("interrupted: no verdict, and nothing is left behind\n")
-    wait_until(lambda: not processes_with(str(begun)))
-    assert state(root) == before

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -340,11 +339,3 @@ def test_a_wrong_command_is_one_sentence_and_exit_code_2(
     assert shown.err.startswith("ctxbench: ")
     assert sentence in shown.err
     assert shown.err.count("\n") == 1
-
-
-@pytest.mark.processes
-def test_a_wrong_command_ends_a_real_process_with_2(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ctxbench", "check", "--against", "HEAD", "--margin", "0"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "ctxbench: --margin '0' is not a positive share, such as 5% or 0.05\n"

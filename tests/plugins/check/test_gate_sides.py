@@ -257,10 +257,10 @@ def test_a_slowed_sample_runs_whole_passes_more_than_it_counts(
     assert pair.slowed(*asked) == expected
 
 
-@pytest.mark.parametrize("percent", range(1, 100))
-def test_every_whole_percent_is_injected_exactly(percent: int) -> None:
-    counted, run = pair.slowed(3, percent / 100)
-    assert (run - counted) * 100 == percent * counted
+def test_every_whole_percent_is_injected_exactly() -> None:
+    for percent in range(1, 100):
+        counted, run = pair.slowed(3, percent / 100)
+        assert (run - counted) * 100 == percent * counted
 
 
 BLOCK_FILE = """

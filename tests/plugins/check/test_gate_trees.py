@@ -148,13 +148,12 @@ def test_baseline_has_the_commits_files_and_the_users_repository_stays_as_it_was
     assert (repository / "block.py").read_text() == "width = 3\n"
 
 
-@pytest.mark.parametrize("ref", ["main", "HEAD", "v1", "annotated", "stash", "HEAD^{/change}"])
-def test_anything_that_leads_to_a_commit_is_a_reference(repository: Path, ref: str) -> None:
+def test_anything_that_leads_to_a_commit_is_a_reference(repository: Path) -> None:
     git(repository, "tag", "v1")
     git(repository, "tag", "--annotate", "--message", "x", "annotated")
-    expected = "width = 2.5\n" if ref == "stash" else "width = 2\n"
-    with baseline_tree(working_tree(repository), ref) as baseline:
-        assert (baseline.root / "block.py").read_text() == expected
+    for ref in ("main", "HEAD", "v1", "annotated", "stash", "HEAD^{/change}"):
+        with baseline_tree(working_tree(repository), ref) as baseline:
+            assert (baseline.root / "block.py").read_text() == f"width = {2.5 if ref == 'stash' else 2}\n"
 
 
 def test_a_commits_own_name_is_not_said_twice(repository: Path) -> None:
@@ -340,9 +339,10 @@ def test_a_submodules_commit_that_was_never_fetched(nested: Path, temporary: Pat
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("ref", ["", " ", "--all", "-n1", "^main"])
-def test_what_cannot_be_a_reference(repository: Path, ref: str) -> None:
-    assert refusal(repository, ref).startswith(f"{ref!r} is no git reference; name a commit, a branch or a tag")
+def test_what_cannot_be_a_reference(made_repository: Path) -> None:
+    for ref in ("", " ", "--all", "-n1", "^main"):
+        sentence = f"{ref!r} is no git reference; name a commit, a branch or a tag"
+        assert refusal(made_repository, ref).startswith(sentence)
 
 
 def test_an_unknown_reference_gets_the_nearest_name(repository: Path) -> None:
@@ -354,10 +354,10 @@ def test_an_unknown_reference_gets_the_nearest_name(repository: Path) -> None:
     assert refusal(repository, "main..v1").startswith("unknown git reference")
 
 
-@pytest.mark.parametrize(("ref", "kind"), [("HEAD:block.py", "blob"), ("HEAD^{tree}", "tree"), ("tagged", "tag")])
-def test_a_reference_to_something_else_than_a_commit(repository: Path, ref: str, kind: str) -> None:
+def test_a_reference_to_something_else_than_a_commit(repository: Path) -> None:
     git(repository, "tag", "--annotate", "--message", "x", "tagged", "HEAD:block.py")
-    assert refusal(repository, ref) == f"{ref!r} leads to a {kind}, not to a commit"
+    for ref, kind in {"HEAD:block.py": "blob", "HEAD^{tree}": "tree", "tagged": "tag"}.items():
+        assert refusal(repository, ref) == f"{ref!r} leads to a {kind}, not to a commit"
 
 
 def test_a_branch_that_only_the_remote_has(repository: Path, tmp_path: Path) -> None:
@@ -369,14 +369,14 @@ def test_a_branch_that_only_the_remote_has(repository: Path, tmp_path: Path) -> 
         assert (baseline.root / "block.py").exists()
 
 
-@pytest.mark.parametrize("ref", ["HEAD~1", "v1"])
-def test_a_shallow_clone_without_the_commit(repository: Path, tmp_path: Path, ref: str) -> None:
+def test_a_shallow_clone_without_the_commit(repository: Path, tmp_path: Path) -> None:
     git(repository, "tag", "v1", "HEAD~1")
     git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repository}", "clone")
-    assert refusal(tmp_path / "clone", ref) == (
-        f"this clone is shallow and does not contain {ref!r}; run `git fetch --unshallow` first "
-        "(with GitHub's actions/checkout: `fetch-depth: 0`)"
-    )
+    for ref in ("HEAD~1", "v1"):
+        assert refusal(tmp_path / "clone", ref) == (
+            f"this clone is shallow and does not contain {ref!r}; run `git fetch --unshallow` first "
+            "(with GitHub's actions/checkout: `fetch-depth: 0`)"
+        )
     with baseline_tree(working_tree(tmp_path / "clone"), "HEAD") as baseline:
         assert (baseline.root / "block.py").read_text() == "width = 2\n"
 
@@ -413,38 +413,29 @@ def test_git_not_installed(repository: Path, tmp_path: Path, monkeypatch: pytest
     assert refusal(repository).startswith("git is not installed or not on PATH")
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+# A git that fails to write as on a full disk, after its first file.
+FULL = """#!/bin/sh
+case "$*" in *read-tree*) touch "$GIT_WORK_TREE/block.py"; echo '{said}' >&2; exit 128;; esac
+exec '{git}' "$@"
+"""
+
+
+def test_a_full_disk(repository: Path, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, fake = shutil.which("git"), tmp_path / "bin" / "git"
+    fake.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    for said in (
         "error: unable to write file gone.py: No space left on device",
         "fatal: write error. Out of diskspace",
         "fatal: unable to write new index file",
         "error: file write error: Disk quota exceeded",
-    ],
-)
-def test_a_full_disk(
-    repository: Path, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
-) -> None:
-    """A git that fails to write as on a full disk, after its first file."""
-    real = shutil.which("git")
-    fake = tmp_path / "bin" / "git"
-    fake.parent.mkdir()
-    fake.write_text(
-        f"""#!/bin/sh
-case "$*" in *read-tree*)
-    touch "$GIT_WORK_TREE/block.py"
-    echo '{said}' >&2
-    exit 128;;
-esac
-exec '{real}' "$@"
-"""
-    )
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-    sentence = refusal(repository)
-    assert sentence.startswith("git cannot write the baseline's files into ")
-    assert sentence.endswith(f"({said}); set TMPDIR to a roomier folder")
-    assert list(temporary.iterdir()) == []
+    ):
+        fake.write_text(FULL.format(said=said, git=real))
+        fake.chmod(0o755)
+        sentence = refusal(repository)
+        assert sentence.startswith("git cannot write the baseline's files into ")
+        assert sentence.endswith(f"({said}); set TMPDIR to a roomier folder")
+        assert list(temporary.iterdir()) == []
 
 
 def test_no_place_for_temporary_folders(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Done
 
+import ctxbench
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.notes import Note, joined
@@ -99,13 +100,13 @@ def test_a_size_without_a_unit_and_one_that_no_machine_has_are_refused(text: str
 @pytest.mark.processes
 def test_the_command_answers_the_question(command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    options = ("--shape", "1,64,32,32", "--device", "t4,a100-40gb", "--modules", "sa,ham_nmf,linear,se")
+    options = ("--shape", "1,64,32,32", "--device", "t4,a100-40gb", "--modules", "sa,linear,se")
     done = command("choose", "--memory", "10MiB", *options, "--largest-batch")
     assert done.returncode == 0, done.stderr
     assert re.sub(r"^ *\d+ s  ", "", done.stderr, flags=re.MULTILINE).splitlines() == [
         line
-        for number, module in enumerate(("sa", "ham_nmf", "linear", "se"), 1)
-        for line in (f"[{number}/4] predicting {module}", f"the largest batch of {module}")
+        for number, module in enumerate(("sa", "linear", "se"), 1)
+        for line in (f"[{number}/3] predicting {module}", f"the largest batch of {module}")
     ]
     lines = done.stdout.splitlines()
     (fits,) = [line for line in lines if line.startswith("linear")]
@@ -115,6 +116,15 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
     assert "every position gets the same context" in done.stdout
     (control,) = [line for line in lines if line.startswith("se ")]
     assert lines.index(rest) < lines.index(control)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_from_python() -> None:
+    chosen = ctxbench.choose((1, 32, 4, 4), "t4", 2**18, modules=["linear", "se"], largest_batch=True)
+    assert [(each.case.module, each.memory is not None) for each in chosen.value] == [("linear", True), ("se", True)]
+    assert all(each.batch and each.batch > 1 for each in chosen.value)
+    assert chosen.frame["module"].tolist() == ["linear"]
 
 
 def test_no_module_stands_under_a_heading_of_its_own() -> None:

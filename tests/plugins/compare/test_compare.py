@@ -177,6 +177,8 @@ def test_an_instance_is_compared_at_its_own_width(
         ["Mine(width=4)", 16, 16 * 4 + 4 + 4 * 16 + 16],
     ]
     assert [text.partition(" meets")[0] for text in checked[:2]] == ["Mine", "Mine(width=4)"]
+    assert checked[-1].startswith("3 cases: ")
+    assert run.frame["module"].tolist() == ["Mine", "Mine(width=4)", "sa"]
     with pytest.raises(UsageError, match=r"^Mine is made for 16 channels and not for 32: take inputs"):
         ctxbench.compare(found(16, width=3), shape=(1, 32, 4, 4), out=tmp_path / "other", **options)
 

@@ -8,16 +8,18 @@ from report_data import table3_run, without_key
 
 from ctxbench.base.errors import AlteredRun, UsageError
 from ctxbench.plugins.compare.comparison import reusable
+from ctxbench.results.run_folder import RunFolder
 
 
-def test_a_case_whose_first_process_is_gone_is_not_reused(tmp_path: Path) -> None:
-    whole = small.begin(tmp_path, tmp_path / "run")
-    environment = whole.meta["environment"]
-    assert len(reusable(whole.path, small.suite(tmp_path), (), environment)) == 4
-    lines = (whole.path / "processes.csv").read_text(encoding="utf-8").splitlines(keepends=True)
-    (whole.path / "processes.csv").write_text("".join([lines[0], *lines[2:]]), encoding="utf-8")
+@pytest.mark.slow
+def test_a_case_whose_first_process_is_gone_is_not_reused(small_run: RunFolder, tmp_path: Path) -> None:
+    run, table = small_run.path, small_run.path / "processes.csv"
+    environment = small_run.meta["environment"]
+    assert len(reusable(run, small.suite(tmp_path), (), environment)) == 4
+    lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    table.write_text("".join([lines[0], *lines[2:]]), encoding="utf-8")
     with pytest.warns(AlteredRun):
-        assert len(reusable(whole.path, small.suite(tmp_path), (), environment)) == 3
+        assert len(reusable(run, small.suite(tmp_path), (), environment)) == 3
 
 
 @pytest.mark.parametrize("key", ["environment", "environment.gpus", "environment.packages.torch", "definition.measure"])

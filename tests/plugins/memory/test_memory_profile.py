@@ -227,6 +227,7 @@ def test_an_in_place_activation_is_a_remedy_where_it_helps() -> None:
     assert predict_peak(module, image, mode="infer").peak_bytes == 8 * image.numel() + weights
 
 
+@pytest.mark.slow
 def test_checkpointing_blocks_is_a_remedy_where_it_helps() -> None:
     block = [nn.Sequential(*(nn.Sequential(nn.Linear(32, 32), nn.SiLU()) for _ in range(4))) for _ in range(4)]
     found = {

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
-COUNTED = Path(__file__).resolve().parents[3] / "results" / "operators.csv"
+ROOT = Path(__file__).resolve().parents[3]
+COUNTED = ROOT / "results" / "operators.csv"
 # As in tests/test_committed_counts.py.
 SEED = os.environ.get("CTXBENCH_TEST_SAMPLE") or datetime.now(UTC).date().isoformat()
 DRAWN = 20
@@ -27,7 +28,8 @@ def test_no_operator_is_wrong_without_a_mark() -> None:
 @pytest.mark.processor
 @pytest.mark.usefixtures("plain_kernels")
 @pytest.mark.filterwarnings("ignore")
-def test_operators_drawn_by_the_day_are_as_counted() -> None:
+def test_operators_drawn_by_the_day_are_as_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "research"))
     sweep = importlib.import_module("operator_sweep")  # here, as PyTorch's list takes seconds
     counted = pd.read_csv(COUNTED).set_index(["operator", "dtype"])
     for entry in random.Random(SEED).sample(sweep.operators(), DRAWN):

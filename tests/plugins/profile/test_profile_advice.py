@@ -126,6 +126,7 @@ def test_a_convolution_of_a_cpu_and_the_gradient_of_the_loss_are_no_layouts(tmp_
     assert next(step.inner for step in found.memory.timeline if "convolution_backward" in step.op) == (2**20,)
 
 
+@pytest.mark.slow
 def test_the_times_of_the_sentences_are_those_of_the_line(tmp_path: Path) -> None:
     def sentence(line: str, mode: Mode) -> tuple[str, Part]:
         taken, found = taken_apart(line, tmp_path, mode)

@@ -78,6 +78,7 @@ def test_a_group_of_one_network_and_another_recipe_are_no_twins() -> None:
         found.difference("se")
 
 
+@pytest.mark.slow
 def test_the_noise_leaves_out_what_recipes_and_bodies_change() -> None:
     assert with_gain(2.0, 1.5, noise=0.0).noise.sd == pytest.approx(0, abs=1e-3)
     found = with_gain(2.0, 1.5, bodies=300, noise=0.2).noise

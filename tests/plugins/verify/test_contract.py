@@ -3,6 +3,7 @@
 import builtins
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import broken_modules as broken
@@ -37,6 +38,15 @@ def check(name: str, cls: type[nn.Module], channels: int = 8, **hparams: Any) ->
     return found
 
 
+def checked(
+    key: str, channels: int, names: Sequence[str], hparams: Any = None, size: tuple[int, int] = contract.SIZE
+) -> list[CheckResult]:
+    """The results of these checks of a module of the registry, in the order of all checks."""
+    entry = registry.get(key)
+    subject = Subject(entry, entry.load(), channels, hparams or {}, size)
+    return list(run_checks(subject, [c for c in CHECKS if c.name in names]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("key", registry.names())
 def test_every_module_of_the_registry_meets_the_contract(key: str) -> None:
@@ -50,6 +60,7 @@ def test_every_module_of_the_registry_meets_the_contract(key: str) -> None:
     assert {"reach", "position mixing", "gradients", "batch items"} <= passed
 
 
+@pytest.mark.slow
 def test_the_good_module_passes_everything() -> None:
     results = list(run_checks(subject_of(broken.Base)))
     assert {result.name: result.outcome for result in results if result.outcome != "passed"} == {
@@ -120,8 +131,8 @@ def test_a_constructor_may_accept_any_argument() -> None:
         ("reads its input", broken.RemembersTheLast, "it gives the output of the input before"),
         ("replaces nothing", broken.StopsTheClock, "it replaces time.perf_counter_ns"),
         ("replaces nothing", broken.ReplacesAMethod, "it replaces builtins.sum, torch.Tensor.softmax"),
-        ("torch.compile", broken.Branches, "cannot be captured as one graph"),
-        ("torch.export", broken.Branches, "torch.export: "),
+        pytest.param("torch.compile", broken.Branches, "cannot be captured as one graph", marks=pytest.mark.slow),
+        pytest.param("torch.export", broken.Branches, "torch.export: ", marks=pytest.mark.slow),
     ],
 )
 def test_each_broken_rule_is_told(name: str, cls: type[nn.Module], fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +199,13 @@ def test_the_hint_names_the_closed_form_that_is_wrong() -> None:
     assert check("closed forms", broken.WrongParams).hint == hint
 
 
-@pytest.mark.parametrize("name", ["gradients", "prints nothing", "global state", "replaces nothing", "torch.compile"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("gradients", "prints nothing", "global state", "replaces nothing"),
+        pytest.param("torch.compile", marks=pytest.mark.slow),
+    ],
+)
 def test_a_module_without_weights_meets_the_contract(name: str) -> None:
     assert check(name, broken.Spectrum).outcome == "passed"
 
@@ -275,6 +292,7 @@ def test_difference_is_relative_and_infinite_for_nan() -> None:
     assert difference(torch.tensor([float("nan")]), torch.tensor([1.0])) == float("inf")
 
 
+@pytest.mark.slow
 def test_the_pytest_helper_passes_a_good_module_and_names_what_is_broken() -> None:
     assert all(not result.broken for result in assert_context_module(broken.Base, channels=8))
     with pytest.raises(AssertionError) as caught:

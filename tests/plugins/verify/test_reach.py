@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from test_contract import checked
 from torch import Tensor, nn
 
 from ctxbench import registry
@@ -11,47 +12,36 @@ from ctxbench.plugins.verify.contract import SIZE
 from ctxbench.plugins.verify.subject import Subject
 from ctxbench.registry import register
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
+
+LOCAL = "as declared, local: a change at the centre reaches "
+WHOLE = "a change at one corner reaches 1023 of 1023 positions (100%)"
+
 
 @pytest.mark.parametrize(
     ("key", "hparams", "channels", "fact"),
     [
-        (
-            "lka",
-            {},
-            8,
-            "as declared, local: a change at the centre reaches 529 of 1023 positions (52%), a 23x23 window",
-        ),
-        (
-            "msca",
-            {},
-            8,
-            "as declared, local: a change at the centre reaches 625 of 1023 positions (61%), a 25x25 window",
-        ),
-        (
-            "coord",
-            {},
-            8,
-            "as declared, local: a change at the centre reaches 63 of 1023 positions (6%), within a 33x31",
-        ),
-        ("criss_cross", {"recurrence": 1}, 8, "as declared, local: a change at the centre reaches 63 of 1023"),
-        ("pool", {}, 8, "as declared, local: a change at the centre reaches 9 of 1023 positions (1%), a 3x3 window"),
-        ("dwconv", {}, 8, "as declared, local: a change at the centre reaches 49 of 1023 positions (5%), a 7x7 window"),
-        ("gated_cnn", {}, 8, "as declared, local: a change at the centre reaches 49 of 1023 positions (5%), a 7x7"),
-        ("swin", {}, 32, "as declared, local: a change at the centre reaches 49 of 1023 positions (5%), a 7x7 window"),
-        ("grid", {}, 32, "as declared, local: a change at the centre reaches 49 of 1023 positions (5%), within a"),
-        ("area", {}, 32, "as declared, local: a change at the centre reaches 280 of 1023 positions (27%), within a"),
-        ("area", {"area": 2}, 32, "as declared, local: a change at the centre reaches 536 of 1023 positions (52%)"),
-        ("neighborhood", {}, 32, "as declared, local: a change at the centre reaches 49 of 1023 positions (5%), a 7x7"),
-        ("neighborhood", {"dilation": 2}, 32, "as declared, local: a change at the centre reaches 49 of 1023"),
+        ("lka", {}, 8, f"{LOCAL}529 of 1023 positions (52%), a 23x23 window"),
+        ("msca", {}, 8, f"{LOCAL}625 of 1023 positions (61%), a 25x25 window"),
+        ("coord", {}, 8, f"{LOCAL}63 of 1023 positions (6%), within a 33x31"),
+        ("criss_cross", {"recurrence": 1}, 8, f"{LOCAL}63 of 1023"),
+        ("pool", {}, 8, f"{LOCAL}9 of 1023 positions (1%), a 3x3 window"),
+        ("dwconv", {}, 8, f"{LOCAL}49 of 1023 positions (5%), a 7x7 window"),
+        ("gated_cnn", {}, 8, f"{LOCAL}49 of 1023 positions (5%), a 7x7"),
+        ("swin", {}, 32, f"{LOCAL}49 of 1023 positions (5%), a 7x7 window"),
+        ("grid", {}, 32, f"{LOCAL}49 of 1023 positions (5%), within a"),
+        ("area", {}, 32, f"{LOCAL}280 of 1023 positions (27%), within a"),
+        ("area", {"area": 2}, 32, f"{LOCAL}536 of 1023 positions (52%)"),
+        ("neighborhood", {}, 32, f"{LOCAL}49 of 1023 positions (5%), a 7x7"),
+        ("neighborhood", {"dilation": 2}, 32, f"{LOCAL}49 of 1023"),
         ("deformable", {}, 32, "as declared, by content: in 5 trials a change at the centre reaches "),
-        ("cbam", {}, 32, "a change at one corner reaches 1023 of 1023 positions (100%)"),
-        ("focal", {}, 8, "a change at one corner reaches 1023 of 1023 positions (100%)"),
+        ("cbam", {}, 32, WHOLE),
+        ("focal", {}, 8, WHOLE),
     ],
 )
 def test_how_far_a_block_sees_is_as_declared(key: str, hparams: dict[str, Any], channels: int, fact: str) -> None:
-    entry = registry.get(key)
-    wanted = [each for each in CHECKS if each.name in ("reach", "position mixing")]
-    reach, mixing = run_checks(Subject(entry, entry.load(), channels, hparams, SIZE), wanted)
+    reach, mixing = checked(key, channels, ("reach", "position mixing"), hparams)
     assert (reach.outcome, reach.fact[: len(fact)]) == ("passed", fact)
     assert mixing.outcome == ("not applicable" if key == "criss_cross" else "passed")
 
@@ -76,9 +66,7 @@ def test_what_reaches_by_content_reaches_another_position() -> None:
 
 
 def test_positions_near_a_border_reach_farther_inside() -> None:
-    entry = registry.get("neighborhood")
-    wanted = [each for each in CHECKS if each.name == "reach"]
-    (reach,) = run_checks(Subject(entry, entry.load(), 32, {"dilation": 4}, SIZE), wanted)
+    (reach,) = checked("neighborhood", 32, ["reach"], {"dilation": 4})
     assert (reach.outcome, "reaches 63 of 1023 positions" in reach.fact) == ("passed", True)
 
 

@@ -7,13 +7,12 @@ import broken_modules as broken
 import pytest
 import torch
 from field_cases import FEW
-from test_contract import check, subject_of
+from test_contract import check, checked, subject_of
 from torch import Tensor, nn
 
 from ctxbench import registry
 from ctxbench.plugins.verify import contract
 from ctxbench.plugins.verify.checks import CHECKS, run_checks
-from ctxbench.plugins.verify.subject import Subject
 
 
 @pytest.mark.parametrize(
@@ -83,46 +82,36 @@ def test_a_block_with_a_position_code_is_checked_at_the_size_of_that(code: tuple
 
 @pytest.mark.parametrize(("key", "hparams"), [("se", {}), ("aspp", FEW["aspp"]), ("gc", {"pooling": "avg"})])
 def test_a_declared_lack_of_position_mixing_is_no_note(key: str, hparams: dict[str, Any]) -> None:
-    entry = registry.get(key)
-    assert not entry.mixes_positions(hparams)
-    wanted = [c for c in CHECKS if c.name == "position mixing"]
-    (found,) = run_checks(Subject(entry, entry.load(), 32, hparams, (11, 9)), wanted)
+    assert not registry.get(key).mixes_positions(hparams)
+    (found,) = checked(key, 32, ["position mixing"], hparams, (11, 9))
     assert found.outcome == "passed"
     assert found.fact.startswith("as declared, global, but without position mixing")
 
 
 def test_regions_that_are_enlarged_with_aligned_corners_mix_positions() -> None:
-    entry = registry.get("ppm")
-    wanted = [c for c in CHECKS if c.name == "position mixing"]
-    (found,) = run_checks(Subject(entry, entry.load(), 16, {"fuse": False}, (11, 9)), wanted)
+    (found,) = checked("ppm", 16, ["position mixing"], {"fuse": False}, (11, 9))
     assert found.outcome == "passed"
     assert "far positions has different effects" in found.fact
 
 
 def test_a_one_step_gradient_is_reported_and_does_not_make_a_module_local() -> None:
-    entry = registry.get("ham_nmf")
-    (found,) = run_checks(
-        Subject(entry, entry.load(), 8, {"rank": 4}, (11, 9)), [c for c in CHECKS if c.name == "reach"]
-    )
+    (found,) = checked("ham_nmf", 8, ["reach"], {"rank": 4}, (11, 9))
     assert found.outcome == "passed"
     assert "reaches 1023 of 1023 positions (100%)" in found.fact
     assert "the gradient of the centre reaches 1 of 1023 positions (0%), since a part" in found.fact
 
 
 def test_a_module_may_refuse_a_size_with_a_sentence_of_its_own() -> None:
-    entry = registry.get("ham_nmf")
-    subject = Subject(entry, entry.load(), 8, {"rank": 4}, (11, 9))
-    (found,) = run_checks(subject, [c for c in CHECKS if c.name == "1x1"])
+    (found,) = checked("ham_nmf", 8, ["1x1"], {"rank": 4}, (11, 9))
     assert found.outcome == "not applicable"
     assert found.fact.startswith("it refuses 1x1: ValueError: rank = 4 is more than the 1 columns")
     assert found.fact.endswith("; it takes 11x9")
 
 
+@pytest.mark.slow
 def test_a_module_of_one_size_is_checked_at_that_size() -> None:
-    entry = registry.get("focused_linear")
-    subject = Subject(entry, entry.load(), 16, {"positions": 42}, (6, 7))
-    wanted = ("shape and dtype", "odd and non-square", "reach", "closed forms")
-    results = {result.name: result for result in run_checks(subject, [c for c in CHECKS if c.name in wanted])}
+    names = ("shape and dtype", "odd and non-square", "reach", "closed forms")
+    results = {result.name: result for result in checked("focused_linear", 16, names, {"positions": 42}, (6, 7))}
     assert [name for name, result in results.items() if result.broken] == []
     assert "reaches 42 of 42 positions" in results["reach"].fact
     assert "refuses 9x13" in results["odd and non-square"].fact
