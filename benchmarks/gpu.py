@@ -2,8 +2,8 @@
 
 Run: make gpu   (or: python benchmarks/gpu.py [--minutes 20] [--out results/gpu-NAME] [--dry-run])
 
-A step that fails, hangs or crashes does not stop the others. Writes run folders and one log a step under `results/`,
-and the outcome into docs/gpu.md. Exit codes: 0, 1 if a step is not as expected, 2 if there is no GPU or `--out` exists.
+A step that fails, hangs or crashes does not stop the others. Writes run folders, one log a step and the outcome under
+`results/`. Exit codes: 0, 1 if a step is not as expected, 2 if there is no GPU or `--out` exists.
 This process never touches the GPU, so that a step has it alone.
 """
 
@@ -24,13 +24,7 @@ from pathlib import Path
 from gpu_step import CannotRun, Step, folders
 from gpu_steps import STEPS
 
-from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import Origin, plain_table
-
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "gpu.md"
-TITLE = "# ctxbench on a GPU\n\n"
-BEGIN, END = "<!-- text: begin -->", "<!-- text: end -->"
 AS_EXPECTED, NOT_AS_EXPECTED = "as expected", "not as expected"
 COULD_NOT_RUN, SKIPPED = "could not run", "skipped: no time left"
 # A step is not started with less time than this, and has this long to end after Ctrl-C, and again after SIGKILL.
@@ -73,8 +67,8 @@ def main() -> int:
     def command(name: str, seconds: float) -> Sequence[str]:
         return [sys.executable, __file__, "--step", name, "--out", str(out), "--seconds", f"{seconds:.0f}"]
 
-    outcomes = run_all(STEPS, command, gpu, out, 60 * arguments.minutes, arguments.page)
-    print(f"results: {out}; page: {arguments.page}")
+    outcomes = run_all(STEPS, command, gpu, out, 60 * arguments.minutes)
+    print(f"results: {out}; for the page: python docs/update.py docs/gpu.md")
     return int(any(outcome.verdict == NOT_AS_EXPECTED for outcome in outcomes))
 
 
@@ -82,7 +76,6 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20.0, help="for all steps; later ones are skipped")
     parser.add_argument("--out", type=Path, help="the folder of logs and run folders; default: results/gpu-NAME")
-    parser.add_argument("--page", type=Path, default=PAGE, help="where the outcome is written")
     parser.add_argument("--dry-run", action="store_true", help="print the steps and what is expected of them")
     parser.add_argument("--step", choices=[step.name for step in STEPS], help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
@@ -138,9 +131,8 @@ def run_all(
     gpu: Mapping[str, str],
     out: Path,
     seconds: float,
-    page: Path,
 ) -> list[Outcome]:
-    """Run the steps in order until `seconds` are used up; the page is written after each."""
+    """Run the steps in order until `seconds` are used up; `steps.json` is written after each."""
     out.mkdir(parents=True)
     end = time.monotonic() + seconds
     outcomes = []
@@ -153,9 +145,12 @@ def run_all(
             verdict, seen = run_step(command(step.name, limit), out / f"{step.name}.log", limit)
         outcomes.append(Outcome(step.title, step.expectation, seen, verdict, time.monotonic() - start))
         print(f"   seen: {seen or '-'}\n   {verdict.upper()} ({outcomes[-1].seconds:.0f} s)", flush=True)
-        content = {"gpu": dict(gpu), "steps": [asdict(outcome) for outcome in outcomes]}
+        content = {
+            "day": f"{datetime.now(UTC):%Y-%m-%d}",
+            "gpu": dict(gpu),
+            "steps": [asdict(outcome) for outcome in outcomes],
+        }
         (out / "steps.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        page.write_text(page_text(gpu, outcomes, len(steps), page.read_text(encoding="utf-8")), encoding="utf-8")
     return outcomes
 
 
@@ -192,27 +187,6 @@ def end_process(process: "subprocess.Popen[bytes]") -> None:
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_S)
-
-
-def page_text(gpu: Mapping[str, str], outcomes: Sequence[Outcome], steps: int, page: str) -> str:
-    """The page with a new outcome; the text between the markers stays."""
-    _, begin, rest = page.partition(BEGIN)
-    kept, end, _ = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"{PAGE} lacks the markers {BEGIN} and {END}")
-    good = sum(outcome.verdict == AS_EXPECTED for outcome in outcomes)
-    facts = ", ".join(f"{name} {value}" if name != "GPU" else value for name, value in gpu.items())
-    rows = [
-        (str(number), each.step, each.expectation, each.seen or "-", each.verdict, f"{each.seconds:.0f}")
-        for number, each in enumerate(outcomes, 1)
-    ]
-    words: dict[str, Origin] = dict.fromkeys(("step", "expected", "seen", "verdict"), "text")
-    table = render_markdown(plain_table({"": "label", **words, "seconds": "measured"}, rows))
-    return (
-        f"{TITLE}**Last run on a GPU: {gpu['GPU']}, {datetime.now(UTC):%Y-%m-%d}; "
-        f"{good} of {steps} steps were as expected.**\n\n"
-        f"{BEGIN}{kept}{END}\n\n## The last run\n\n{facts}.\n\n{table}"
-    )
 
 
 def slug(name: str) -> str:

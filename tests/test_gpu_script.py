@@ -1,4 +1,4 @@
-"""The script behind `make gpu`, without a GPU: fake steps, the time limit, the page, and what it says at once."""
+"""The script behind `make gpu`, without a GPU: fake steps, the time limit, and what it says at once."""
 
 import json
 import subprocess
@@ -25,7 +25,6 @@ from gpu_step import CannotRun, Step
 # The limit of steps that never end, seconds.
 HANGING_S = 1.0
 GPU = {"GPU": "NVIDIA Test 9000", "compute capability": "9.0", "driver": "1.2", "torch": "2.13.0", "GPUs": "1"}
-PAGE = f"{gpu.TITLE}**No GPU has run ctxbench yet.**\n\n{gpu.BEGIN}\nHow to run it.\n{gpu.END}\n"
 SAYS = "import json; print('some output'); print(json.dumps({'verdict': %r, 'seen': %r}))"
 SCRIPTS = {
     "passes": SAYS % (gpu.AS_EXPECTED, "3 | 4 < 5"),
@@ -50,22 +49,15 @@ def command(name: str, seconds: float) -> Sequence[str]:
     return [sys.executable, "-c", SCRIPTS[name]]
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> Path:
-    path = tmp_path / "gpu.md"
-    path.write_text(PAGE, encoding="utf-8")
-    return path
-
-
-def run(names: Sequence[str], folder: Path, page: Path, seconds: float = 10_000.0) -> list[gpu.Outcome]:
+def run(names: Sequence[str], folder: Path, seconds: float = 10_000.0) -> list[gpu.Outcome]:
     steps = [fake(name, HANGING_S if name in ("hangs", "deaf") else 600.0) for name in names]
-    return gpu.run_all(steps, command, GPU, folder / "results" / "gpu-test", seconds, page)
+    return gpu.run_all(steps, command, GPU, folder / "results" / "gpu-test", seconds)
 
 
 @pytest.mark.processes
-def test_no_step_stops_the_others(tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_stops_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "GRACE_S", 1.0)
-    outcomes = run(list(SCRIPTS), tmp_path, page)
+    outcomes = run(list(SCRIPTS), tmp_path)
     assert [(outcome.step.removeprefix("the step "), outcome.verdict, outcome.seen) for outcome in outcomes] == [
         ("passes", "as expected", "3 | 4 < 5"),
         ("differs", "not as expected", "7 instead of 8"),
@@ -86,7 +78,7 @@ def test_no_step_stops_the_others(tmp_path: Path, page: Path, monkeypatch: pytes
 
 
 @pytest.mark.processes
-def test_what_a_late_step_started_ends_with_it(tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_late_step_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "GRACE_S", 2 * HANGING_S)
     mark = tmp_path / "alive"
     child = f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); time.sleep(600)"
@@ -101,60 +93,31 @@ def test_what_a_late_step_started_ends_with_it(tmp_path: Path, page: Path, monke
             return super().wait(timeout)
 
     monkeypatch.setattr(subprocess, "Popen", LateOnceItsChildRuns)
-    run(["hangs"], tmp_path, page)
+    run(["hangs"], tmp_path)
     pid = int(mark.read_text())
     wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 @pytest.mark.processes
-def test_later_steps_are_skipped_when_the_time_is_up(
-    tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_later_steps_are_skipped_when_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.0, 1.0, 16.0, 16.0])
     monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    outcomes = run(["hangs", "last"], tmp_path, page, seconds=20)
+    outcomes = run(["hangs", "last"], tmp_path, seconds=20)
     assert [outcome.verdict for outcome in outcomes] == ["could not run", "skipped: no time left"]
     assert outcomes[-1].seen == ""
     assert not (tmp_path / "results" / "gpu-test" / "last.log").exists()
 
 
-def test_a_step_gets_no_more_time_than_is_left(tmp_path: Path, page: Path) -> None:
+def test_a_step_gets_no_more_time_than_is_left(tmp_path: Path) -> None:
     given = []
 
     def noted(name: str, seconds: float) -> Sequence[str]:
         given.append(seconds)
         return command(name, seconds)
 
-    gpu.run_all([fake("passes", 1.0), fake("last", 600.0)], noted, GPU, tmp_path / "out", 20.0, page)
+    gpu.run_all([fake("passes", 1.0), fake("last", 600.0)], noted, GPU, tmp_path / "out", 20.0)
     assert given[0] == 1.0
     assert 10 < given[1] < 20
-
-
-def test_the_page_has_the_outcome_and_keeps_its_text(tmp_path: Path, page: Path) -> None:
-    run(["passes", "fails"], tmp_path, page)
-    text = page.read_text(encoding="utf-8")
-    title, _, first, *lines = text.splitlines()
-    assert f"{title}\n\n" == gpu.TITLE
-    assert first.startswith("**Last run on a GPU: NVIDIA Test 9000, 20")
-    assert first.endswith("; 1 of 2 steps were as expected.**")
-    assert f"{gpu.BEGIN}\nHow to run it.\n{gpu.END}" in text
-    assert "NVIDIA Test 9000, compute capability 9.0, driver 1.2, torch 2.13.0, GPUs 1." in lines
-    rows = [line for line in lines if line.startswith("| 1 |") or line.startswith("| 2 |")]
-    assert rows[0].startswith("| 1 | the step passes | what passes should do | 3 \\| 4 &lt; 5 | as expected | ")
-    assert "| could not run |" in rows[1]
-    again = gpu.page_text(GPU, [gpu.Outcome("a", "b", "c", gpu.AS_EXPECTED, 1.0)], 1, text)
-    assert again.count(gpu.BEGIN) == again.count("## The last run") == 1
-    assert "How to run it." in again
-    assert "the step passes" not in again
-
-
-def test_the_committed_page_can_be_written() -> None:
-    text = gpu.PAGE.read_text(encoding="utf-8")
-    runs = list((gpu.ROOT / "results").glob("gpu-*/steps.json"))
-    assert text.removeprefix(gpu.TITLE).startswith(
-        "**Last run on a GPU: " if runs else "**No GPU has run ctxbench yet.**\n"
-    )
-    assert "make gpu" in gpu.page_text(GPU, [], len(gpu_steps.STEPS), text)
 
 
 def test_a_step_tells_its_verdict_in_its_last_line(
