@@ -92,14 +92,7 @@ def module_list() -> str:
     rows = [(f"`{entry.key}`", entry.about, *_costs(entry)) for entry in built_in()]
     counts = dict.fromkeys(("params, M", "MACs, G"), "counted")
     predicted = dict.fromkeys(("memory, train, MiB", "memory, infer, MiB"), "predicted")
-    found = {f"`{entry.key}`": reach(entry) for entry in built_in()}
-    local = [f"{key} {count:,}" for key, count in found.items() if count is not None and count < POSITIONS]
-    by_content = ", ".join(key for key, count in found.items() if count is None)
-    return (
-        f"{markdown({'module': 'label', 'what it computes': 'text', **counts, **predicted}, rows)}\n\n"
-        f"A position in the centre reaches all {POSITIONS:,}, but for these modules: {', '.join(local)}. "
-        f"The input decides it for {by_content}."
-    )
+    return markdown({"module": "label", "what it computes": "text", **counts, **predicted}, rows)
 
 
 def scan_list() -> str:
@@ -128,9 +121,10 @@ def module_sources() -> str:
     return "; ".join(f"{', '.join(own)}: {paper}" for paper, own in keys.items()) + "."
 
 
-def reach(entry: Entry) -> int | None:
+@cache
+def reaches() -> dict[str, int | None]:
     """Number of positions at SHAPE that the one in the centre reaches, as declared; None where the input decides it."""
-    return entry.closed_form("reach", SHAPE)
+    return {entry.key: entry.closed_form("reach", SHAPE) for entry in built_in()}
 
 
 def built_in() -> list[Entry]:
@@ -160,15 +154,6 @@ def _costs(entry: Entry) -> Iterator[str]:
     yield significant(count_macs(module, image).macs / 1e9)
     for mode in reversed(MODES):
         yield f"{peaks(mode)[entry.key]:.0f}" if entry.key in peaks(mode) else "-"
-
-
-def sweep_list() -> str:
-    """Costs of the driver of a simulated sweep."""
-    (row,) = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
-    return (
-        f"The driver of {row['slots']} slots takes {row['driver_ms_per_case']:.1f} ms of processor time a case. Over "
-        f"{row['cases']:,} cases the slots wait for {row['waiting_share']:.1%} of their time."
-    )
 
 
 def suite_list() -> str:
@@ -244,16 +229,13 @@ def doc_pages() -> list[Path]:
     return [page for folder in (docs, docs / "suites", docs / "plugins") for page in sorted(folder.glob("*.md"))]
 
 
-def families() -> str:
-    """The modules of the registry by family, a line each."""
-    entries = built_in()
-    first = {family: min(e.year or 0 for e in entries if e.family == family) for family in {e.family for e in entries}}
-    families = sorted(first, key=lambda family: (first[family], family))
-    lines = []
-    for family in families:
-        own = sorted((each for each in entries if each.family == family), key=lambda each: (each.year or 0, each.key))
-        lines.append(f"- **{family}**: " + ", ".join(f"`{each.key}`" for each in own))
-    return "\n".join(lines)
+def families() -> dict[str, list[str]]:
+    """The modules of the registry by family."""
+    found: dict[str, list[Entry]] = {}
+    for each in sorted(built_in(), key=lambda each: (each.year or 0, each.key)):
+        found.setdefault(each.family, []).append(each)
+    first = sorted(found, key=lambda family: (found[family][0].year or 0, family))
+    return {family: [each.key for each in found[family]] for family in first}
 
 
 def _when(metric: Metric) -> str:
@@ -269,23 +251,20 @@ def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> s
 
 def operator_counts() -> str:
     """Verdicts of the sweep of PyTorch's operators, by tests/plugins/memory/operator_sweep.py."""
-    frame = pd.read_csv(ROOT / "results" / "operators.csv")
-    verdicts = [name for name in frame.columns if name not in ("operator", "dtype")]
-    of_dtype = frame.groupby("dtype", sort=False)[verdicts].sum()
+    of_dtype = table("operators.csv").groupby("dtype", sort=False).sum(numeric_only=True)
     rows = [(str(dtype), *(f"{count:,}" for count in counts)) for dtype, counts in of_dtype.iterrows()]
-    of_operator = frame.groupby("operator")[verdicts].sum()
-    whole = int((of_operator["right"] == of_operator.sum(axis=1)).sum())
-    lead = (
-        f"**Of {of_operator.to_numpy().sum():,} cases of operators of PyTorch's own list, "
-        f"{of_operator['wrong'].sum():,} are wrong without a mark.** Of {len(of_operator):,} operators, {whole:,} are "
-        "right in each of their cases."
-    )
-    return f"{lead}\n\n{markdown({'dtype': 'label', **dict.fromkeys(verdicts, 'counted')}, rows)}"
+    return markdown({"dtype": "label", **dict.fromkeys(of_dtype.columns, "counted")}, rows)
 
 
 def command_list() -> str:
     """Processor time of commands, by `benchmarks/commands.py`."""
-    frame = pd.read_csv(ROOT / "results" / "commands.csv")
-    rows = [(f"`{row['command']}`", *(f"{row[name]:.2f}" for name in ("again", "anew"))) for row in rows_of(frame)]
-    unit = f"In units of `python -c 'import torch'`, which took {frame['import_torch_s'][0]:.1f} s of processor time."
-    return markdown({"command": "label", "again": "measured", "counted anew": "measured"}, rows) + f"\n\n{unit}"
+    rows = [
+        (f"`{row['command']}`", *(f"{row[name]:.2f}" for name in ("again", "anew")))
+        for row in rows_of(table("commands.csv"))
+    ]
+    return markdown({"command": "label", "again": "measured", "counted anew": "measured"}, rows)
+
+
+def table(name: str) -> pd.DataFrame:
+    """A committed table that is no run's."""
+    return pd.read_csv(ROOT / "results" / name)

@@ -59,15 +59,6 @@ def twins_noise() -> str:
     return markdown({**heads, **more}, rows)
 
 
-def twins_lead() -> str:
-    """Number of pairs of blocks that the published accuracies do not tell apart."""
-    told = []
-    for name in NAMES:
-        tied, pairs = twins(name).tied_pairs()
-        told.append(f"In {twins(name).source.title} ({twins(name).source.measure}) that is {tied} of {pairs} pairs.")
-    return f"**Published accuracies do not tell most blocks apart.** {' '.join(told)}"
-
-
 def twins_gains(name: str) -> str:
     """The gain of each block over the plain body, of those with costs, and whether it is told from it."""
     found = twins(name)

@@ -1,8 +1,8 @@
 """Writes what is generated of README.md and docs/: tables, sentences with numbers and figures.
 
-They stand between `<!-- table: WHAT -->` and `<!-- /table -->`. WHAT is the name of a function of `FILES`, with `-` for
-`_`, and its arguments; or the folder of a committed run, for its own table; or `FOLDER#crossover` for its crossovers.
-Behind the folder may stand
+They stand between `<!-- table: WHAT -->` and `<!-- /table -->`. WHAT is a name of sentences.toml; or that of a function
+of `FILES`, with `-` for `_`, and its arguments; or the folder of a committed run, for its own table; or
+`FOLDER#crossover` for its crossovers. Behind the folder may stand
 
 - `claims`, for the claims of the run's suite and what was found, `claims judged` without those that have no verdict, or
   `verdicts`, for a line for each verdict;
@@ -25,10 +25,10 @@ import findings
 import lists
 import predictions
 import scans
+import sentences
 import side_by_side
 import suite_tables
 import twins
-from headlines import SENTENCES
 from lists import ROOT, doc_pages, verdict_list
 
 from ctxbench.plugins.crossover.table import crossover_tables
@@ -71,9 +71,13 @@ def made(name: str, *words: str) -> str:
     if "/" in name:
         return run_table(name, *words)
     key = name.replace("-", "_")
-    found = SENTENCES.get(name) or next((vars(file)[key] for file in FILES if key in vars(file)), None)
+    if name in sentences.TEXTS["sentences"]:
+        return sentences.block(name)
+    found = next((vars(file)[key] for file in FILES if key in vars(file)), None)
     if found is None:
-        raise SystemExit(f"a page has a block {name!r}, and no file of docs/ has a function {key}")
+        raise SystemExit(
+            f"a page has a block {name!r}, which is neither in sentences.toml nor a function {key} of docs/"
+        )
     return str(found(*words))
 
 
