@@ -156,12 +156,6 @@ def recall_cost() -> str:
     return markdown({"module": "label", **PERCENT, **costs}, rows[:MOST_ROWS])
 
 
-def recall_bounds() -> str:
-    """Accuracy of Bayes's decision in the task `segment`, by the context that it is given."""
-    rows = [(what, f"{value:.0f}") for what, value in SEGMENT_BOUNDS.items()]
-    return markdown({"known": "label", "segment, %": "counted"}, rows)
-
-
 def abilities(row: RecordRow) -> list[str]:
     """`94 [92, 96]` of segment; `83, 5 of 8` elsewhere: the median, and how many seeds learned."""
     texts = []
@@ -204,19 +198,6 @@ def _scales(row: RecordRow) -> str:
     """`4096, 64`: the largest scales of the input at which forward pass and gradients are finite."""
     scales = (row["finite_forward"], row["finite_gradient"])
     return ", ".join("?" if scale is None else f"{scale:g}" for scale in scales)
-
-
-def audit_summary() -> str:
-    """By published table: how many of its figures have which verdict."""
-    rows = []
-    for name, found in audits().items():
-        table = read_published(name)
-        verdicts = [each.verdict for each in found]
-        link, source = f"[`{name}`](../../results/audit/{name}.csv)", f"{table.authors}, {table.venue} {table.year}"
-        counts = [str(verdicts.count(each)) for each in Verdict]
-        rows.append((link, source, table.seen, str(len(found)), *counts))
-    headings = dict.fromkeys(("figures", *Verdict), "counted")
-    return markdown({"table": "label", "source": "label", "seen": "text", **headings}, rows)
 
 
 def audit_of(name: str) -> str:

@@ -15,16 +15,12 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.number import significant
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
-from ctxbench.model.metric import Metric
-from ctxbench.model.metrics import metrics
 from ctxbench.model.read_suite import available, load
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.registry.entry import Entry
 from ctxbench.report.run_data import RunData, open_run
-from ctxbench.report.tables.cells import heading
 from ctxbench.results.claims import Rows, Verdict, claims_of
-from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Origin, plain_table
@@ -68,23 +64,6 @@ def source(name: str) -> str:
 def stored_run(name: str) -> RunData:
     """A committed run by the name of its folder."""
     return open_run(ROOT / "results" / name)
-
-
-def metric_list() -> str:
-    """The metrics: what each is, and when it is measured."""
-    rows = [(f"`{metric.name}`", metric.about, _when(metric)) for metric in metrics().values()]
-    return markdown({"metric": "label", "what": "text", "when": "text"}, rows)
-
-
-def quantity_list() -> str:
-    """The quantities that tables show, `compare --rank-by` takes and suites publish."""
-    rows = []
-    for metric in metrics().values():
-        for origin in dict.fromkeys(each.origin for each in metric.quantities):
-            own = [each for each in metric.quantities if each.origin == origin]
-            named = "; ".join(f"`{each.key}`: {heading(each.title, each.unit)}" for each in own)
-            rows.append((metric.name, origin, named))
-    return markdown({"metric": "label", **dict.fromkeys(("origin", "quantities: title (unit)"), "text")}, rows)
 
 
 def module_list() -> str:
@@ -238,31 +217,9 @@ def families() -> dict[str, list[str]]:
     return {family: [each.key for each in found[family]] for family in first}
 
 
-def _when(metric: Metric) -> str:
-    if not metric.asked_for:
-        return "where it applies"
-    return "by default" if metric.default else "if named"
-
-
 def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> str:
     """A table whose texts are Markdown: what stands over each column, and how its cells were obtained."""
     return render_markdown(plain_table(headings, rows), trusted=True).rstrip("\n")
-
-
-def operator_counts() -> str:
-    """Verdicts of the sweep of PyTorch's operators, by tests/plugins/memory/operator_sweep.py."""
-    of_dtype = table("operators.csv").groupby("dtype", sort=False).sum(numeric_only=True)
-    rows = [(str(dtype), *(f"{count:,}" for count in counts)) for dtype, counts in of_dtype.iterrows()]
-    return markdown({"dtype": "label", **dict.fromkeys(of_dtype.columns, "counted")}, rows)
-
-
-def command_list() -> str:
-    """Processor time of commands, by `benchmarks/commands.py`."""
-    rows = [
-        (f"`{row['command']}`", *(f"{row[name]:.2f}" for name in ("again", "anew")))
-        for row in rows_of(table("commands.csv"))
-    ]
-    return markdown({"command": "label", "again": "measured", "counted anew": "measured"}, rows)
 
 
 def table(name: str) -> pd.DataFrame:

@@ -19,12 +19,14 @@ from jinja2 import Environment, StrictUndefined
 
 from ctxbench.base.number import significant
 from ctxbench.base.texts import listed
+from ctxbench.model.metrics import metrics
 from ctxbench.plugins.claims.table import claim_table
 from ctxbench.plugins.predict.listed import measured_classes
 from ctxbench.plugins.predict.sheet import sheets
-from ctxbench.plugins.recall.metric import CHANCE, SOLVED
+from ctxbench.plugins.recall.metric import CHANCE, SEGMENT_BOUNDS, SOLVED
 from ctxbench.plugins.twins.gains import twins
 from ctxbench.plugins.twins.records import NAMES
+from ctxbench.report.tables.cells import heading
 
 TEXTS = tomllib.loads((Path(__file__).parent / "sentences.toml").read_text(encoding="utf-8"))
 # What stands behind a number to say how sure it is.
@@ -85,7 +87,8 @@ ENVIRONMENT.tests |= {"ending": str.endswith, "starting": str.startswith}
 for file in (lists, headlines, found_tables, predictions, scans):
     ENVIRONMENT.globals |= vars(file)
 ENVIRONMENT.globals |= {
-    "CHANCE": CHANCE, "NAMES": NAMES, "SOLVED": SOLVED, "block": block, "check_commits": check_commits,
-    "finding": finding, "findings": findings, "gate": gate, "measured_classes": measured_classes, "median": median,
-    "repeatability": repeatability, "sheets": sheets, "significant": significant, "trust": trust,
+    "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "block": block,
+    "check_commits": check_commits, "finding": finding, "findings": findings, "gate": gate, "heading": heading,
+    "measured_classes": measured_classes, "median": median, "metrics": metrics, "repeatability": repeatability,
+    "sheets": sheets, "significant": significant, "trust": trust,
 }  # fmt: skip
