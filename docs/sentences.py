@@ -48,7 +48,7 @@ def trust() -> list[tuple[str, ...]]:
 
 
 def finding(page: str) -> str:
-    """What a page found, if the committed runs judge claims as its sentence needs."""
+    """Finding of a page, if the committed runs judge claims as its sentence needs."""
     (each,) = (each for each in TEXTS["found"] if each["page"] == page)
     return rendered(each["text"], found=[judged(*claim) for claim in each.get("judged", ())])
 
