@@ -33,8 +33,7 @@ from lists import ROOT, doc_pages, verdict_list
 
 from ctxbench.plugins.crossover.table import crossover_tables
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.suite import comparison_table
-from ctxbench.results.run_folder import RunFolder
+from ctxbench.report.tables.suite import suite_table
 from ctxbench.table.markdown import render_markdown
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
@@ -92,7 +91,7 @@ def run_table(folder: str, part: str = "", which: str = "") -> str:
         return suite_tables.claims(folder, measured=which != "judged")
     if part not in ("", "without"):
         return suite_tables.figure_block(folder, part, which)
-    table = comparison_table([RunFolder.open(ROOT / folder)])
+    table = suite_table(open_run(ROOT / folder))
     return render_markdown(suite_tables.short_caption(suite_tables.without(table, which.split(","))))
 
 
