@@ -83,8 +83,8 @@ def memory(out: Path, deadline: float) -> tuple[bool, str]:
 
 
 def table3(out: Path, deadline: float) -> tuple[bool, str]:
-    from ctxbench.report.tables.suite import comparison_table
-    from ctxbench.results.run_folder import RunFolder
+    from ctxbench.report.run_data import open_run
+    from ctxbench.report.tables.suite import suite_table
     from ctxbench.table.markdown import render_markdown
 
     measures: list[dict[str, Any]] = [
@@ -94,7 +94,7 @@ def table3(out: Path, deadline: float) -> tuple[bool, str]:
     frames = []
     for folder, measure in zip(folders(out)[1:], measures, strict=True):
         frames.append(measured(folder, suite="table3", measure=measure))
-        print(render_markdown(comparison_table([RunFolder.open(folder)])), flush=True)
+        print(render_markdown(suite_table(open_run(folder))), flush=True)
     bad = [text for frame in frames for text in failures(frame)]
     if bad:
         return False, "; ".join(bad)

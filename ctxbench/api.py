@@ -65,26 +65,29 @@ class Run:
 
     def __str__(self) -> str:
         """The run's table as the command prints it, and its folder."""
-        from ctxbench.report.tables.suite import comparison_table
         from ctxbench.table.terminal import as_text
 
-        return as_text([comparison_table([self.folder]), f"run folder: {self.path}"])
+        return as_text([self._table, f"run folder: {self.path}"])
 
     def table(self) -> str:
         """The run's table in Markdown, as `ctxbench report` writes it."""
-        from ctxbench.report.tables.suite import comparison_table
         from ctxbench.table.markdown import render_markdown
 
-        text: str = render_markdown(comparison_table([self.folder]))
-        return text
+        return render_markdown(self._table)
 
     def _repr_html_(self) -> str:
         """The same in a notebook."""
-        from ctxbench.report.tables.suite import comparison_table
         from ctxbench.table.html import render_html
 
-        text: str = render_html(comparison_table([self.folder]))
-        return text
+        return render_html(self._table)
+
+    @property
+    def _table(self) -> Table:
+        from ctxbench.report.run_data import RunData
+        from ctxbench.report.tables.suite import suite_table
+
+        table: Table = suite_table(RunData.read(self.folder))
+        return table
 
     @property
     def samples(self) -> "pd.DataFrame":

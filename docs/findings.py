@@ -4,11 +4,11 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from statistics import median
+from typing import Any
 
 import pandas as pd
-from headlines import NEAR, RECALLED, audits, is_printed, peak_errors, recalled, row_name
-from lists import POSITIONS, built_in, markdown, peaks, reach, stored_run
+from headlines import RECALLED, audits, is_printed, recalled, row_name
+from lists import POSITIONS, built_in, markdown, peaks, reaches, stored_run
 
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import significant
@@ -44,8 +44,6 @@ SHARES: dict[str, tuple[str, Origin]] = {
 LITTLE = 10
 # Of the modules of a network, those that add the least, and those that add the most.
 SHARE_ENDS = (slice(0, 2), slice(-1, -4, -1))
-# A tenth of a GB: what counts as near what a head adds by two of mmsegmentation's figures.
-NEAR_ADDED = 0.1
 # So many rows of a table are shown.
 MOST_ROWS = 10
 # In `segment`, what the cell and its neighbours allow.
@@ -57,7 +55,7 @@ WORST_FIRST = [
 
 
 def table3_short() -> str:
-    """The rows of the paper's Table 3 in six columns, and two lines of notes."""
+    """The rows of the paper's Table 3 in six columns."""
     run = stored_run("table3-cpu")
     printed = [row for row in rows_of(with_published(run)) if row["params_published"] is not None]
     memory = _memory(run)
@@ -72,14 +70,7 @@ def table3_short() -> str:
             equal = " ✓" if key in memory and is_printed(run, printed, row, key, key) else ""
             cells.append(amount(row, each, each.unit) + equal)
         rows.append((f"`{row['module']}` {row['title']}", *cells))
-    environment = run.environment
-    return (
-        f"{markdown({'module': 'label', **counts, **predicted, 'Time, infer (ms)': 'measured'}, rows)}\n\n"
-        "Memory is predicted for CUDA under the PyTorch of 2020, without a device; ✓: equal to the paper's figure, to "
-        "the MiB. Time: the median of "
-        f"fresh processes [95 % interval] on {environment['cpu']}, {environment['torch_threads']} threads. "
-        "[All columns, the paper's numbers and how to read them](docs/table3.md)."
-    )
+    return markdown({"module": "label", **counts, **predicted, "Time, infer (ms)": "measured"}, rows)
 
 
 def _memory(run: RunData) -> list[str]:
@@ -114,7 +105,7 @@ def choices() -> str:
         ("one context for all positions (`aspp`: beside what lies near)", False),
         ("a window, or the own row and column (`coord`), and nothing from elsewhere", True),
     ):
-        known = [(each.key, found) for each in controls if (found := reach(each)) is not None]
+        known = [(each.key, found) for each in controls if (found := reaches()[each.key]) is not None]
         rows.append((need, ", ".join(f"`{key}`" for key, found in known if (found < POSITIONS) == is_local)))
     return markdown({"you need": "label", "take": "text"}, rows)
 
@@ -165,12 +156,6 @@ def recall_cost() -> str:
     return markdown({"module": "label", **PERCENT, **costs}, rows[:MOST_ROWS])
 
 
-def recall_bounds() -> str:
-    """Accuracy of Bayes's decision in the task `segment`, by the context that it is given."""
-    rows = [(what, f"{value:.0f}") for what, value in SEGMENT_BOUNDS.items()]
-    return markdown({"known": "label", "segment, %": "counted"}, rows)
-
-
 def abilities(row: RecordRow) -> list[str]:
     """`94 [92, 96]` of segment; `83, 5 of 8` elsewhere: the median, and how many seeds learned."""
     texts = []
@@ -181,8 +166,11 @@ def abilities(row: RecordRow) -> list[str]:
     return texts
 
 
-def survival() -> str:
-    """Blocks whose training step under AMP is not finite at inputs SURVIVED times as large, and what ends it."""
+def survival() -> dict[str, Any]:
+    """Blocks whose training step under AMP is not finite at inputs SURVIVED times as large, and what ends it.
+
+    With the dtypes that are `always` finite up to the `largest` scale, and the blocks that are in each dtype, `whole`.
+    """
     frame = stored_run("precision-cpu").frame
     scales = frame.pivot(index="module", columns="dtype", values=["finite_forward", "finite_gradient"])
     largest = scales.max().max()
@@ -200,35 +188,16 @@ def survival() -> str:
         gap = "" if amp["loss_gap"] is None else significant(100 * amp["loss_gap"], 2)
         rows.append((f"`{key}`", *(_scales(own[dtype]) for dtype in ending), escape(ends), gap))
     measured = dict.fromkeys((*ending, "ends it under autocast-float16", "loss, autocast-float16, %"), "measured")
-    return (
-        f"In {_code(always)} all {len(scales)} blocks are finite up to a scale of "
-        f"{largest:g}, the largest that was tried. {len(whole)} are in each dtype: "
-        f"{_code(whole)}. {len(rows)} have gradients under autocast to float16 that end "
-        f"below a scale of {SURVIVED}:\n\n{markdown({'module': 'label', **measured}, rows)}"
-    )
-
-
-def _code(names: Iterable[str]) -> str:
-    return listed([f"`{name}`" for name in names])
+    headings = {"module": "label", **measured}
+    return {
+        "always": always, "blocks": len(scales), "largest": largest, "whole": whole, "headings": headings, "rows": rows
+    }  # fmt: skip
 
 
 def _scales(row: RecordRow) -> str:
     """`4096, 64`: the largest scales of the input at which forward pass and gradients are finite."""
     scales = (row["finite_forward"], row["finite_gradient"])
     return ", ".join("?" if scale is None else f"{scale:g}" for scale in scales)
-
-
-def audit_summary() -> str:
-    """By published table: how many of its figures have which verdict."""
-    rows = []
-    for name, found in audits().items():
-        table = read_published(name)
-        verdicts = [each.verdict for each in found]
-        link, source = f"[`{name}`](../../results/audit/{name}.csv)", f"{table.authors}, {table.venue} {table.year}"
-        counts = [str(verdicts.count(each)) for each in Verdict]
-        rows.append((link, source, table.seen, str(len(found)), *counts))
-    headings = dict.fromkeys(("figures", *Verdict), "counted")
-    return markdown({"table": "label", "source": "label", "seen": "text", **headings}, rows)
 
 
 def audit_of(name: str) -> str:
@@ -248,34 +217,10 @@ def _how_bad(each: Finding) -> tuple[int, float]:
     return WORST_FIRST.index(Verdict(each.verdict)), -abs(math.log(printed / counted))
 
 
-def mmsegmentation_near() -> str:
-    """Errors of mmsegmentation's predicted peaks, and of what a head adds to the FCN of its column."""
-    off: dict[tuple[str, ...], float] = {}
-    for each in audits()["mmsegmentation"]:
-        head, _, column = each.row.partition(" ")
-        off[head, column] = float(each.printed) - float(each.counted)
-    added = [
-        own - off["fcn", column] for (head, column), own in off.items() if head != "fcn" and ("fcn", column) in off
-    ]
-    near_added = sum(round(abs(each), 6) <= NEAR_ADDED for each in added)
-    errors = peak_errors()
-    near = sum(error <= NEAR for error in errors)
-    return (
-        f"The median error of {len(errors)} peaks is {100 * median(errors):.2g} %. Within {100 * NEAR:.0f} % are "
-        f"{near} of them. What a head adds to the FCN of its column is met to a tenth of a GB {near_added} times, of "
-        f"{len(added)}."
-    )
-
-
-def network_lead() -> str:
-    """Number of modules that add little to the MACs and the training memory of a ResNet and of a ViT."""
-    found = _shares()
-    shares = [found[found["network"] == network] for network in ("resnet50_d8", "vit_small")]
-    macs, memory = ([(own[key] < LITTLE).sum() for own in shares] for key in SHARES)
-    return (
-        f"**In `resnet50_d8`, {macs[0]} of {len(shares[0])} modules add less than a tenth of the MACs. In `vit_small` "
-        f"that is {macs[1]} of {len(shares[1])}. Of the training memory: {memory[0]} and {memory[1]}.**"
-    )
+def little(network: str) -> dict[str, int]:
+    """Number of modules of a network, and of those that add little to its MACs and to its training memory."""
+    own = _shares()[lambda found: found["network"] == network]
+    return {"all": len(own), **{key: int((own[key] < LITTLE).sum()) for key in SHARES}}
 
 
 def network_shares() -> str:

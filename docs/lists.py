@@ -15,16 +15,12 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.number import significant
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
-from ctxbench.model.metric import Metric
-from ctxbench.model.metrics import metrics
 from ctxbench.model.read_suite import available, load
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.registry.entry import Entry
 from ctxbench.report.run_data import RunData, open_run
-from ctxbench.report.tables.cells import heading
 from ctxbench.results.claims import Rows, Verdict, claims_of
-from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Origin, plain_table
@@ -70,30 +66,12 @@ def stored_run(name: str) -> RunData:
     return open_run(ROOT / "results" / name)
 
 
-def metric_list() -> str:
-    """The metrics: what each is, when it is measured, and the quantities that tables show and suites publish."""
-    rows = []
-    for metric in metrics().values():
-        origins = ", ".join(dict.fromkeys(each.origin for each in metric.quantities))
-        named = ", ".join(heading(f"`{each.key}`", each.unit) for each in metric.quantities)
-        rows.append((f"`{metric.name}`", metric.about, _when(metric), origins, named))
-    texts = dict.fromkeys(("what", "when", "origin", "quantities (unit)"), "text")
-    return markdown({"metric": "label", **texts}, rows)
-
-
 def module_list() -> str:
     """The registry: what each module computes, and what it costs at SHAPE."""
     rows = [(f"`{entry.key}`", entry.about, *_costs(entry)) for entry in built_in()]
     counts = dict.fromkeys(("params, M", "MACs, G"), "counted")
     predicted = dict.fromkeys(("memory, train, MiB", "memory, infer, MiB"), "predicted")
-    found = {f"`{entry.key}`": reach(entry) for entry in built_in()}
-    local = [f"{key} {count:,}" for key, count in found.items() if count is not None and count < POSITIONS]
-    by_content = ", ".join(key for key, count in found.items() if count is None)
-    return (
-        f"{markdown({'module': 'label', 'what it computes': 'text', **counts, **predicted}, rows)}\n\n"
-        f"A position in the centre reaches all {POSITIONS:,}, but for these modules: {', '.join(local)}. "
-        f"The input decides it for {by_content}."
-    )
+    return markdown({"module": "label", "what it computes": "text", **counts, **predicted}, rows)
 
 
 def scan_list() -> str:
@@ -111,9 +89,21 @@ def scan_list() -> str:
     return markdown({"convention": "label", "for each route, position and channel": "text", **counted_of}, rows)
 
 
-def reach(entry: Entry) -> int | None:
+def module_sources() -> str:
+    """Authors and venue of each module's paper, without its title, in the order of the keys."""
+    keys: dict[str, list[str]] = {}
+    for entry in built_in():
+        authors, _, rest = entry.paper.rpartition("; ")[2].partition(", ")
+        venue = re.search(r"[^,:]*(?:arXiv:)?[^,:]*\d(?:, \d{4})?$", rest)
+        assert venue, f"no venue in the paper of {entry.key}"
+        keys.setdefault(f"{authors}, {venue[0].strip()}", []).append(f"`{entry.key}`")
+    return "; ".join(f"{', '.join(own)}: {paper}" for paper, own in keys.items()) + "."
+
+
+@cache
+def reaches() -> dict[str, int | None]:
     """Number of positions at SHAPE that the one in the centre reaches, as declared; None where the input decides it."""
-    return entry.closed_form("reach", SHAPE)
+    return {entry.key: entry.closed_form("reach", SHAPE) for entry in built_in()}
 
 
 def built_in() -> list[Entry]:
@@ -143,15 +133,6 @@ def _costs(entry: Entry) -> Iterator[str]:
     yield significant(count_macs(module, image).macs / 1e9)
     for mode in reversed(MODES):
         yield f"{peaks(mode)[entry.key]:.0f}" if entry.key in peaks(mode) else "-"
-
-
-def sweep_list() -> str:
-    """Costs of the driver of a simulated sweep."""
-    (row,) = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
-    return (
-        f"The driver of {row['slots']} slots takes {row['driver_ms_per_case']:.1f} ms of processor time a case. Over "
-        f"{row['cases']:,} cases the slots wait for {row['waiting_share']:.1%} of their time."
-    )
 
 
 def suite_list() -> str:
@@ -227,22 +208,13 @@ def doc_pages() -> list[Path]:
     return [page for folder in (docs, docs / "suites", docs / "plugins") for page in sorted(folder.glob("*.md"))]
 
 
-def families() -> str:
-    """The modules of the registry by family, a line each."""
-    entries = built_in()
-    first = {family: min(e.year or 0 for e in entries if e.family == family) for family in {e.family for e in entries}}
-    families = sorted(first, key=lambda family: (first[family], family))
-    lines = []
-    for family in families:
-        own = sorted((each for each in entries if each.family == family), key=lambda each: (each.year or 0, each.key))
-        lines.append(f"- **{family}**: " + ", ".join(f"`{each.key}`" for each in own))
-    return "\n".join(lines)
-
-
-def _when(metric: Metric) -> str:
-    if not metric.asked_for:
-        return "where it applies"
-    return "by default" if metric.default else "if named"
+def families() -> dict[str, list[str]]:
+    """The modules of the registry by family."""
+    found: dict[str, list[Entry]] = {}
+    for each in sorted(built_in(), key=lambda each: (each.year or 0, each.key)):
+        found.setdefault(each.family, []).append(each)
+    first = sorted(found, key=lambda family: (found[family][0].year or 0, family))
+    return {family: [each.key for each in found[family]] for family in first}
 
 
 def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> str:
@@ -250,17 +222,6 @@ def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> s
     return render_markdown(plain_table(headings, rows), trusted=True).rstrip("\n")
 
 
-def operator_counts() -> str:
-    """Verdicts of the sweep of PyTorch's operators, by research/operator_sweep.py."""
-    frame = pd.read_csv(ROOT / "results" / "operators.csv")
-    verdicts = [name for name in frame.columns if name not in ("operator", "dtype")]
-    of_dtype = frame.groupby("dtype", sort=False)[verdicts].sum()
-    rows = [(str(dtype), *(f"{count:,}" for count in counts)) for dtype, counts in of_dtype.iterrows()]
-    of_operator = frame.groupby("operator")[verdicts].sum()
-    whole = int((of_operator["right"] == of_operator.sum(axis=1)).sum())
-    lead = (
-        f"**Of {of_operator.to_numpy().sum():,} cases of operators of PyTorch's own list, "
-        f"{of_operator['wrong'].sum():,} are wrong without a mark.** Of {len(of_operator):,} operators, {whole:,} are "
-        "right in each of their cases."
-    )
-    return f"{lead}\n\n{markdown({'dtype': 'label', **dict.fromkeys(verdicts, 'counted')}, rows)}"
+def table(name: str) -> pd.DataFrame:
+    """A committed table that is no run's."""
+    return pd.read_csv(ROOT / "results" / name)

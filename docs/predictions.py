@@ -1,25 +1,22 @@
-"""Predicted times: the devices that there are, and how far times are off that nothing was fitted to."""
+"""Predicted times: how far those are off that nothing was fitted to."""
 
 import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any
 
 import pandas as pd
-from lists import ROOT, markdown, source, stored_run
+from lists import ROOT, markdown, stored_run
 from scipy.stats import spearmanr
 
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import Number, ratio
-from ctxbench.base.texts import listed
 from ctxbench.model.metrics import quantity, read_number
 from ctxbench.plugins.crossover.table import crossover_tables
-from ctxbench.plugins.predict.listed import measured_classes
 from ctxbench.plugins.predict.rates import calibration
-from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.report.published import with_published
 from ctxbench.report.tables.caption import setup
 from ctxbench.results.rows import rows_of
@@ -37,38 +34,32 @@ NEAR = 1.5
 OF = {"NeuSight passes": "language models, float32", "timm": "vision networks, AMP in float16"}
 # Below this share in the 80 % band a card is named.
 NAMED_BELOW = 0.7
-AGREEMENT: dict[str, Origin] = dict.fromkeys(
-    ("median error", "within 1.5", "in the band", "rank", "high / low"), "ratio"
-)
+# How cells were obtained that are no ratio.
+ORIGINS: dict[str, Origin] = dict.fromkeys(("cards", "passes", "rows", "pairs"), "counted")
+# What the table of whole passes has of an agreement, and how it calls that.
+LEFT_OUT = {"median error": "median error", "in the band": "in the 80 % band", "rank": "rank"}
 TIMES: dict[str, Origin] = {"predicted, ms": "predicted", "ratio": "ratio"}
 
 
-def devices() -> str:
-    """The devices that times are predicted for, and those without a measured kernel."""
-    measured = measured_classes()
-    every, bare = (
-        listed([f"`{name}`" for name, each in sheets().items() if each.title not in known]) for known in ((), measured)
-    )
-    return (
-        f"Times are predicted for {len(sheets())} devices: {every}. No kernel was measured on {bare}: their times rest "
-        "on the other devices alone."
-    )
-
-
 def left_out() -> str:
-    """Errors of whole passes that no fit has seen, for cards that are known and for others; and what was fitted."""
-    rows = [
-        (*map(str, key), str(part["device"].nunique()), *_agreement(part)[:2], *_agreement(part)[3:5])
-        for key, part in whole_passes().groupby(["of", "card", "pass"])
-    ]
-    labels = dict.fromkeys(("whole passes of", "card", "mode"), "label")
-    ratios = dict.fromkeys(("median error", "in the 80 % band", "rank"), "ratio")
-    table = markdown({**labels, "cards": "counted", "passes": "counted", **ratios}, rows)
-    return (
-        f"{table}\n\nNo fit has seen the pass. Of a known card it has seen other kernels or networks, of an unknown "
-        f"one none. The rates were fitted to measurements of {_measured_cards()} "
-        f"({source('prediction')})."
-    )
+    """Errors of whole passes that no fit has seen, for cards that are known and for others."""
+
+    def cells(part: pd.DataFrame) -> dict[str, str]:
+        found = _agreement(part)
+        counts = {"cards": str(part["device"].nunique()), "passes": str(len(part))}
+        return {**counts, **{own: found[name] for name, own in LEFT_OUT.items()}}
+
+    return _grouped(whole_passes(), {"of": "whole passes of", "card": "card", "pass": "mode"}, cells)
+
+
+def _grouped(
+    frame: pd.DataFrame, labels: Mapping[str, str], cells: Callable[[pd.DataFrame], dict[str, str]], sort: bool = True
+) -> str:
+    """A row for each group of a frame: the columns that make it, by their headings, and the group's cells."""
+    groups = frame.groupby([*labels], sort=sort)
+    rows = [dict(zip(labels.values(), map(str, key), strict=True)) | cells(part) for key, part in groups]
+    shown = {name: "label" if name in labels.values() else ORIGINS.get(name, "ratio") for name in rows[0]}
+    return markdown(shown, [[*row.values()] for row in rows])
 
 
 def whole_passes() -> pd.DataFrame:
@@ -92,40 +83,38 @@ def _with_ratio(frame: pd.DataFrame) -> pd.DataFrame:
 
 def validation_summary() -> str:
     """By source, what was known of the device, and mode: errors, coverage and rank, but for those of `left_out`."""
+    labels = {"source": "source", "known": "device is", "mode": "mode"}
     found = passes()
-    groups = found[~found["source"].isin(OF)].groupby(["source", "known", "mode"], sort=False)
-    rows = [(*map(str, key), *_agreement(part)) for key, part in groups]
-    labels = dict.fromkeys(("source", "device is", "mode"), "label")
-    table = markdown({**labels, "rows": "counted", **AGREEMENT}, rows)
-    return f"{table}\n\n{source('prediction')}."
-
-
-def network_summary() -> str:
-    """timm's networks under AMP without their card: errors, coverage, rank, and the families with few in the band."""
-    found, by = passes("networks"), ["device", "mode", "layout"]
-    found = found[found["known"] == "card left out"]
-    rows = [(*map(str, key), *_agreement(part)) for key, part in found.groupby(by)]
-    table = markdown({**dict.fromkeys(by, "label"), "passes": "counted", **AGREEMENT}, rows)
-    low = _below(found, ["family", "mode", "layout"])
-    return (
-        f"{table}\n\nWith the card left out, fewer than {NAMED_BELOW:.0%} are in the band of these families: {low}. "
-        f"{source('prediction')}."
+    return _grouped(
+        found[~found["source"].isin(OF)], labels, lambda part: {"rows": str(len(part)), **_agreement(part)}, sort=False
     )
 
 
-def _below(part: pd.DataFrame, by: list[str]) -> str:
-    """`Tesla P4 infer, Tesla T4 infer`: the groups with fewer than NAMED_BELOW in their band."""
-    groups = part.groupby(by)
-    return ", ".join(" ".join(map(str, key)) for key, own in groups if own["in_band"].mean() < NAMED_BELOW)
+def network_summary() -> str:
+    """timm's networks under AMP without their card: errors, coverage and rank."""
+    labels = {name: name for name in ("device", "mode", "layout")}
+    return _grouped(_without_card(), labels, lambda part: {"passes": str(len(part)), **_agreement(part)})
 
 
-def _agreement(part: pd.DataFrame) -> tuple[str, ...]:
-    error = (part["ratio"] - 1).abs().median()
-    near = part["ratio"].between(1 / NEAR, NEAR).mean()
+def _without_card() -> pd.DataFrame:
+    return passes("networks")[lambda found: found["known"] == "card left out"]
+
+
+def seldom_in_band() -> list[str]:
+    """`convnet train nhwc`: the families of networks with fewer than NAMED_BELOW in their band, without their card."""
+    groups = _without_card().groupby(["family", "mode", "layout"])
+    return [" ".join(map(str, key)) for key, own in groups if own["in_band"].mean() < NAMED_BELOW]
+
+
+def _agreement(part: pd.DataFrame) -> dict[str, str]:
     rank = spearmanr(part["predicted_ms"], part["measured_ms"])[0] if len(part) > 2 else math.nan
-    wide = (part["high_ms"] / part["low_ms"]).median()
-    texts = (f"{error:.0%}", f"{near:.0%}", f"{part['in_band'].mean():.0%}", "" if math.isnan(rank) else f"{rank:.2f}")
-    return (str(len(part)), *texts, f"{wide:.2f}")
+    return {
+        "median error": f"{(part['ratio'] - 1).abs().median():.0%}",
+        "within 1.5": f"{part['ratio'].between(1 / NEAR, NEAR).mean():.0%}",
+        "in the band": f"{part['in_band'].mean():.0%}",
+        "rank": "" if math.isnan(rank) else f"{rank:.2f}",
+        "high / low": f"{(part['high_ms'] / part['low_ms']).median():.2f}",
+    }
 
 
 def validation_ratios() -> str:
@@ -139,15 +128,16 @@ def validation_ratios() -> str:
             error, inside = abs(told.value / measured - 1), told.low <= measured <= told.high
             found.append((of, card, mode, error, inside, right, safe))
     pairs = pd.DataFrame(found, columns=["of", "card", "mode", "error", "inside", "right", "safe"])
-    rows = []
-    for key, own in pairs.groupby(["of", "card", "mode"]):
-        shares = [own["error"].median(), *(own[name].mean() for name in ("inside", "right", "safe"))]
-        shares.append(own[own["safe"]]["right"].mean())
-        rows.append((*map(str, key), f"{len(own):,}", *(f"{share:.0%}" for share in shares)))
-    labels = dict.fromkeys(("passes of", "card", "mode"), "label")
-    names = ("median error", "in the band", "order right", "order supported", "of these right")
-    table = markdown({**labels, "pairs": "counted", **dict.fromkeys(names, "ratio")}, rows)
-    return f"{table}\n\n{source('prediction')}."
+
+    def cells(own: pd.DataFrame) -> dict[str, str]:
+        shares = {
+            "median error": own["error"].median(), "in the band": own["inside"].mean(),
+            "order right": own["right"].mean(), "order supported": own["safe"].mean(),
+            "of these right": own[own["safe"]]["right"].mean(),
+        }  # fmt: skip
+        return {"pairs": f"{len(own):,}", **{name: f"{share:.0%}" for name, share in shares.items()}}
+
+    return _grouped(pairs, {"of": "passes of", "card": "card", "mode": "mode"}, cells)
 
 
 def predicted_crossovers() -> str:
@@ -192,7 +182,7 @@ def table3_predictions() -> str:
     return f"Of {len(frame)} times, {frame['in_band'].sum()} are in their band. The others:\n\n{table}"
 
 
-def _measured_cards() -> str:
+def measured_cards() -> str:
     """`21 cards in float32, of 4 in float16`: the dtype with the most, and with the fewest."""
     cards: dict[str, set[str]] = defaultdict(set)
     for (title, _), classes in calibration().devices.items():

@@ -7,7 +7,6 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import cast
 
-from headlines import reached, recalled
 from lists import ROOT, markdown
 
 from ctxbench import registry
@@ -24,7 +23,6 @@ from ctxbench.plugins.memory.remedy import fused_scans
 from ctxbench.plugins.predict.operators import Operator, profiled
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
-from ctxbench.plugins.recall.metric import CHANCE
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.caption import setup
 from ctxbench.table.markdown import escape
@@ -90,10 +88,9 @@ def fused_ms(row: RecordRow, mode: Mode) -> float:
 
 
 def scan_lead() -> str:
-    """From which size on the scan is cheaper to train than fused attention, and whether it looks up."""
-    run, measured = open_run(PREDICTED), open_run(MEASURED)
-    own = [pairing for *pair, pairing in compared(run) if pair == ["mhsa", "channels"]]
-    (here,) = (pairing for *pair, pairing in compared(measured) if pair == ["mhsa", "channels"])
+    """From which size on the scan is cheaper to train than fused attention."""
+    own = [pairing for *pair, pairing in compared(open_run(PREDICTED)) if pair == ["mhsa", "channels"]]
+    (here,) = (pairing for *pair, pairing in compared(open_run(MEASURED)) if pair == ["mhsa", "channels"])
     rows = [
         ("MACs, counted", answer(own[0], quantity("macs_train")), ""),
         ("memory, predicted", *both_forms(own[0], "memory", fused_peak, "train")),
@@ -102,13 +99,7 @@ def scan_lead() -> str:
         card = sheets()[str(pairing.conditions["device"])].title
         rows.append((f"time, predicted for {card}", *both_forms(pairing, "latency", fused_ms, "train")))
     rows.append(("time, measured on this CPU", answer(here, quantity("latency_train")), ""))
-    (found,) = (reached(row, "lookup") for row in recalled() if row["module"] == "ss2d")
-    channels = run.frame["channels"].iloc[0]
-    return (
-        f"**To train, at {channels} channels, `ss2d` is cheaper than fused attention (`mhsa`) from these n = H W on.** "
-        f"In the task `lookup` it reaches {found}; chance is {CHANCE:g} %.\n\n"
-        f"{markdown(dict.fromkeys(('cost', 'n', 'n, with a fused scan at best'), 'text'), rows)}"
-    )
+    return markdown(dict.fromkeys(("cost", "n", "n, with a fused scan at best"), "text"), rows)
 
 
 def scan_counts() -> str:

@@ -17,7 +17,7 @@ from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.plugins.recall.metric import NOUNS
 from ctxbench.plugins.twins.gains import Refused, Twins, twins
 from ctxbench.plugins.twins.ranks import agreement, rank_correlation
-from ctxbench.plugins.twins.records import NAMES, PLAIN
+from ctxbench.plugins.twins.records import PLAIN
 from ctxbench.table.table import Origin
 
 # The maps that a head of mmsegmentation has on Cityscapes, of two images, and the GPU of its records.
@@ -29,43 +29,6 @@ COSTS: dict[str, dict[str, Origin]] = {
     "mmsegmentation": {"params, M": "counted", "training, MiB": "predicted", f"training, ms on {CARD}": "predicted"},
     "timm": dict.fromkeys(("params, %", "images/s on RTX 5090, %"), "published"),
 }
-
-
-def twins_noise() -> str:
-    """Noise of one training's accuracy in each source, and the number of pairs of blocks that are tied."""
-    how = {
-        "recipe": "one block in one body, by two or more recipes",
-        "setting": "one block's gain in different bodies",
-    }
-    rows = []
-    for name in NAMES:
-        found = twins(name)
-        tied, pairs = found.tied_pairs()
-        noise = found.noise
-        rows.append(
-            (
-                f"{found.source.title}, {found.source.measure}",
-                how[found.source.repeats],
-                f"{noise.sd:.2f}",
-                str(noise.freedom),
-                f"{noise.pair:.1f}",
-                f"{tied} of {pairs}",
-            )
-        )
-    heads = {"source": "label", "from": "text", "standard deviation, points": "published"}
-    more = dict.fromkeys(
-        ("degrees of freedom", "95 % of two trainings differ by less than, points", "pairs tied"), "published"
-    )
-    return markdown({**heads, **more}, rows)
-
-
-def twins_lead() -> str:
-    """Number of pairs of blocks that the published accuracies do not tell apart."""
-    told = []
-    for name in NAMES:
-        tied, pairs = twins(name).tied_pairs()
-        told.append(f"In {twins(name).source.title} ({twins(name).source.measure}) that is {tied} of {pairs} pairs.")
-    return f"**Published accuracies do not tell most blocks apart.** {' '.join(told)}"
 
 
 def twins_gains(name: str) -> str:

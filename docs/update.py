@@ -1,8 +1,8 @@
 """Writes what is generated of README.md and docs/: tables, sentences with numbers and figures.
 
-They stand between `<!-- table: WHAT -->` and `<!-- /table -->`. WHAT is the name of a function of `FILES`, with `-` for
-`_`, and its arguments; or the folder of a committed run, for its own table; or `FOLDER#crossover` for its crossovers.
-Behind the folder may stand
+They stand between `<!-- table: WHAT -->` and `<!-- /table -->`. WHAT is a name of sentences.toml; or that of a function
+of `FILES`, with `-` for `_`, and its arguments; or the folder of a committed run, for its own table; or
+`FOLDER#crossover` for its crossovers. Behind the folder may stand
 
 - `claims`, for the claims of the run's suite and what was found, `claims judged` without those that have no verdict, or
   `verdicts`, for a line for each verdict;
@@ -26,16 +26,15 @@ import gpu_runs
 import lists
 import predictions
 import scans
+import sentences
 import side_by_side
 import suite_tables
 import twins
-from headlines import SENTENCES
 from lists import ROOT, doc_pages, verdict_list
 
 from ctxbench.plugins.crossover.table import crossover_tables
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.suite import comparison_table
-from ctxbench.results.run_folder import RunFolder
+from ctxbench.report.tables.suite import suite_table
 from ctxbench.table.markdown import render_markdown
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
@@ -72,9 +71,15 @@ def made(name: str, *words: str) -> str:
     if "/" in name:
         return run_table(name, *words)
     key = name.replace("-", "_")
-    found = SENTENCES.get(name) or next((vars(file)[key] for file in FILES if key in vars(file)), None)
+    if name in sentences.TEXTS["sentences"]:
+        return sentences.block(name)
+    if name == "finding":
+        return f"**{sentences.finding(*words)}**"
+    found = next((vars(file)[key] for file in FILES if key in vars(file)), None)
     if found is None:
-        raise SystemExit(f"a page has a block {name!r}, and no file of docs/ has a function {key}")
+        raise SystemExit(
+            f"a page has a block {name!r}, which is neither in sentences.toml nor a function {key} of docs/"
+        )
     return str(found(*words))
 
 
@@ -89,7 +94,7 @@ def run_table(folder: str, part: str = "", which: str = "") -> str:
         return suite_tables.claims(folder, measured=which != "judged")
     if part not in ("", "without"):
         return suite_tables.figure_block(folder, part, which)
-    table = comparison_table([RunFolder.open(ROOT / folder)])
+    table = suite_table(open_run(ROOT / folder))
     return render_markdown(suite_tables.short_caption(suite_tables.without(table, which.split(","))))
 
 

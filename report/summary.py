@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ctxbench.base.number import Number, order, rough_ratio, times
-from ctxbench.base.texts import listed
+from ctxbench.base.texts import counted, listed
 from ctxbench.model.case import EMPTY
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities, read_number
@@ -57,7 +57,7 @@ def run_sentences(panel: Panel) -> list[str]:
         others = len(panel.records) - len(rows)
         found.append(
             f"Compared here: the {len(rows)} rows with {', '.join(panel.run.conditions(rows))}; "
-            f"{_rows(others)} under other conditions {'is' if others == 1 else 'are'} in the table."
+            f"{counted(others, 'row')} under other conditions {'is' if others == 1 else 'are'} in the table."
         )
     axes = [each for each in quantities().values() if each.on_front and is_filled(done, each.column)]
     if len(done) == 1:
@@ -85,7 +85,7 @@ def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
             text += f" (median of {len(ratios)} rows)" if len(ratios) > 1 else ""
             if each.has_interval:
                 sure = sum(cell.best for cell in cells)
-                text += f"; in {sure} of {_rows(len(ratios))} the interval of the ratio does not contain 1"
+                text += f"; in {sure} of {counted(len(ratios), 'row')} the interval of the ratio does not contain 1"
             found.append(f"{text}.")
     if not found:
         found.append("No number differs between the runs, where more than one of them has it.")
@@ -181,12 +181,10 @@ def _ended(rows: Sequence[RecordRow]) -> list[str]:
         return [f"None of the {len(rows)} rows failed."] if len(rows) > 1 else []
     counts = Counter((label_of(row), str(row["status"])) for row in failed)
     names = [f"{label} ({status}{f', {n} rows' if n > 1 else ''})" for (label, status), n in counts.items()]
-    more = len(names) - MOST_NAMES
-    names = [*names[:MOST_NAMES], f"{more} more"] if more > 0 else names
     if len(failed) < len(rows):
-        return [f"{len(failed)} of {len(rows)} rows failed: {listed(names)}."]
+        return [f"{len(failed)} of {len(rows)} rows failed: {listed(names, MOST_NAMES)}."]
     word = "The only row" if len(rows) == 1 else "Both rows" if len(rows) == 2 else f"All {len(rows)} rows"
-    return [f"{word} failed: {listed(names)}."]
+    return [f"{word} failed: {listed(names, MOST_NAMES)}."]
 
 
 def _noun(each: Quantity, place: Ranked) -> str:
@@ -196,7 +194,3 @@ def _noun(each: Quantity, place: Ranked) -> str:
 def _superlative(each: Quantity) -> str:
     """`fewest` for `fewer`."""
     return SUPERLATIVES.get(each.comparative) or each.comparative.removesuffix("er") + "est"
-
-
-def _rows(count: int) -> str:
-    return f"{count} row" if count == 1 else f"{count} rows"

@@ -61,6 +61,15 @@ def test_a_finding_has_the_first_modules_of_a_long_list(update: ModuleType) -> N
     assert undecided == "undecided: 6 of 9 (a; rest: b, c and 3 more)"
 
 
+def test_every_sentence_stands_on_a_page_and_needs_the_verdicts_that_it_tells(update: ModuleType) -> None:
+    blocks = {
+        block[2].split()[0] for page in update.pages() for block in update.BLOCK.finditer(page.read_text("utf-8"))
+    }
+    assert update.sentences.TEXTS["sentences"].keys() - blocks == set()
+    with pytest.raises(SystemExit, match="compile-cpu does not say supported of 'Compiling keeps the gradient'"):
+        update.sentences.judged("compile-cpu", "supported", "Compiling keeps the gradient")
+
+
 def test_a_caption_stands_once_on_a_page(update: ModuleType) -> None:
     seen: set[str] = set()
     assert update.once("| a |\n\nhere: X.<br>\nTime: s.", seen) == "| a |\n\nhere: X.<br>\nTime: s."

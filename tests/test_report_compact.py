@@ -13,9 +13,8 @@ from ctxbench.model.published import Published
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice, compact_table
-from ctxbench.report.tables.suite import comparison_table
+from ctxbench.report.tables.suite import suite_table
 from ctxbench.report.write import write_report
-from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.latex import ROWS, escape, render_latex
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
@@ -120,7 +119,7 @@ def test_long_tables_are_cut_into_floats_that_fit_a_page(tmp_path: Path) -> None
     folder = new_run(tmp_path / "run", definition=definition(published=None))
     for size in range(1, ROWS + 2):
         add(folder, record("sa", shape=(1, 64, size, size)))
-    table = comparison_table([RunFolder.open(folder.path)])
+    table = suite_table(open_run(folder.path))
     text = render_latex(table)
     assert text.count(r"\begin{table*}") == 2 * len(table.blocks())
     assert text.count(r"\begin{minipage}") == 1

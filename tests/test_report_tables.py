@@ -15,7 +15,8 @@ from ctxbench.base.number import Number, significant
 from ctxbench.model.metrics import quantity
 from ctxbench.report.published import scaled_unit
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.suite import comparison_table, mark_best
+from ctxbench.report.tables.runs import compare_runs
+from ctxbench.report.tables.suite import mark_best, suite_table
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.latex import render_latex
 from ctxbench.table.table import Cell, Table
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 
 def table_of(*paths: Path) -> Table:
-    found: Table = comparison_table([RunFolder.open(path) for path in paths])
+    runs = [open_run(path) for path in paths]
+    found: Table = suite_table(runs[0]) if len(runs) == 1 else compare_runs(runs)
     return found
 
 
@@ -353,5 +355,5 @@ def test_a_convention_names_only_what_rows_have(tmp_path: Path) -> None:
     add(folder, record("sa"))
     compiled = record("da", memory_predicted_for=None)
     add(folder, compiled)
-    caption = " ".join(comparison_table([folder]).caption)
+    caption = " ".join(table_of(folder.path).caption)
     assert "predicted: for CUDA, without a device" in caption

@@ -1,6 +1,7 @@
 """Texts for people: none from a file, a module or a run folder commands what shows it."""
 
 import re
+import sys
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -49,6 +50,13 @@ def csv_cell(value: Any) -> Any:
     return f"'{safe(value)}" if _FORMULA.match(value) and not _NUMBER.fullmatch(value) else safe(value)
 
 
-def listed(phrases: Sequence[str]) -> str:
-    """`a, b and c`; empty without phrases."""
+def counted(count: int, noun: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def listed(phrases: Sequence[str], most: int = sys.maxsize) -> str:
+    """`a, b and c`; of more than `most`, the first and how many others: `a, b and 5 more`; "" without phrases."""
+    if len(phrases) > most:
+        phrases = [*phrases[:most], f"{len(phrases) - most} more"]
     return " and ".join(filter(None, (", ".join(phrases[:-1]), *phrases[-1:])))

@@ -52,13 +52,11 @@ def print_runs(folders: "Sequence[RunFolder]") -> None:
 
 def print_run(path: Path) -> None:
     from ctxbench.plugin import loaded
-    from ctxbench.report.run_data import RunData
-    from ctxbench.report.tables import suite as tables
-    from ctxbench.results.run_folder import RunFolder
+    from ctxbench.report.run_data import open_run
+    from ctxbench.report.tables.suite import suite_table
 
-    folder = RunFolder.open(path)
-    render(tables.comparison_table([folder]))
-    run = RunData.read(folder)
+    run = open_run(path)
+    render(suite_table(run))
     for table in (table for tables_of in loaded("printed") for table in tables_of(run)):
         say("")
         render(table)

@@ -250,7 +250,6 @@ METRIC = Metric(
     order=40,
     about="milliseconds per pass",
     columns=[
-        Column("latency_origin", str),
         *(
             Column(f"latency_{mode}_{name}", kind, least=LEAST.get(name, 0.0))
             for mode in MODES
@@ -258,8 +257,6 @@ METRIC = Metric(
         ),
         *(Column(f"latency_{mode}_{name}", float) for mode in MODES for name in BETWEEN),
         *by_mode("latency_{mode}_host_ms", float),
-        # The parts of a predicted time's error by source, as JSON: standard deviations of its logarithm.
-        *(Column(f"latency_{mode}_errors", str, json=dict) for mode in MODES),
         *(Column(name, float, least=POSITIVE) for name in ("control_ms", "control_low_ms", "control_high_ms")),
     ],
     quantities=[

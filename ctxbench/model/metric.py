@@ -197,8 +197,7 @@ class Quantity:
 
     def origin_of(self, row: RecordRow) -> Origin:
         """Origin of a record's number."""
-        own: Origin = row[self.origin_column] if self.origin_column else self.origin
-        return own or self.origin
+        return row.get(self.origin_column) or self.origin
 
 
 class Measurement(Protocol):
@@ -353,6 +352,6 @@ class Metric:
         return found + [(each.measured_column, "") for each in own if each.measured_column and not static]
 
 
-def by_mode(name: str, type_: type[int] | type[float] | type[str]) -> tuple[Column, ...]:
+def by_mode(name: str, type_: type[int] | type[float] | type[str], **facts: Any) -> tuple[Column, ...]:
     """A column for each mode; `name` has `{mode}` in it."""
-    return tuple(Column(name.format(mode=mode), type_) for mode in MODES)
+    return tuple(Column(name.format(mode=mode), type_, **facts) for mode in MODES)

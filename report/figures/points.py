@@ -156,7 +156,7 @@ def _published_points(panel: Panel, each: Quantity) -> pd.DataFrame:
     y = frame[each.column].astype("float64") / unit_of(panel.run, each, panel.records_of(frame)).factor
     both = (x > 0) & (y > 0)
     if each.has_interval:  # a time that was measured is one of another device
-        both &= frame[each.origin_column] == "predicted" if each.origin_column else False
+        both &= frame[each.origin_column] == "predicted" if each.origin_column in frame else False
     return frame[both].assign(x=x[both], y=y[both])
 
 

@@ -80,7 +80,7 @@ def _clauses(convention: str, keys: Sequence[str]) -> str:
 def values_in(rows: Sequence[RecordRow]) -> ColumnValues:
     """Values of rows in a column, each once."""
     return lambda column: [
-        str(value) for value in dict.fromkeys(row[column] for row in rows) if value is not None and str(value)
+        str(value) for value in dict.fromkeys(row.get(column) for row in rows) if value is not None and str(value)
     ]
 
 

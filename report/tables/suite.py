@@ -14,23 +14,12 @@ from ctxbench.model.metrics import metrics, quantities, read_number
 from ctxbench.model.published import Printed
 from ctxbench.plugin import loaded
 from ctxbench.results.rows import is_filled, rows_of
-from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 from ..published import unit_of, with_published
 from ..run_data import DRIFT_WARNING, RunData, drifts, heading_of, kind_of
 from .caption import caption_lines
 from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell
-
-
-def comparison_table(folders: Sequence[RunFolder]) -> Table:
-    """The table of one run, or of several runs of one suite side by side. UsageError for a damaged run."""
-    runs = [RunData.read(folder) for folder in folders]
-    if len(runs) == 1:
-        return suite_table(runs[0])
-    from .runs import compare_runs
-
-    return compare_runs(runs)
 
 
 def suite_table(run: RunData) -> Table:

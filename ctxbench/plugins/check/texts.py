@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ctxbench.base.number import fixed, significant
-from ctxbench.base.texts import one_line
+from ctxbench.base.texts import counted, one_line
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.self_test import SelfTest
@@ -42,7 +42,7 @@ def summary(result: GateResult) -> str:
     """The result in one line: how many rows came to what, what changed exactly, and the exit code."""
     counts = word_counts(result)
     rows = ", ".join(f"{counts[word]} {word}" for word in TONES if counts[word]) or "none measured"
-    parts = [f"{number(len(result.rows), 'row')}: {rows}."]
+    parts = [f"{counted(len(result.rows), 'row')}: {rows}."]
     if result.compared or not result.rows:
         exact = f"{len(result.exact)} changed" if result.exact else "none changed"
         worse = sum(change.worse for change in result.exact)
@@ -51,7 +51,7 @@ def summary(result: GateResult) -> str:
     if result.outputs:
         found = Counter(each.verdict for each in result.outputs)
         told = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
-        parts.append(f"Outputs and gradients of {number(len(result.outputs), 'case')}: {told}.")
+        parts.append(f"Outputs and gradients of {counted(len(result.outputs), 'case')}: {told}.")
     return " ".join([*parts, f"Exit code {int(result.exit_code)}: {exit_name(result.exit_code)}."])
 
 
@@ -63,7 +63,7 @@ def headline(result: GateResult) -> str:
         return "advisory" if result.exit_code == ExitCode.OK else f"advisory, {HEADLINES[result.exit_code]}"
     doubtful = word_counts(result)["inconclusive"]
     if result.exit_code == ExitCode.OK and doubtful:
-        return f"no regression found, {doubtful} of {number(len(result.rows), 'row')} inconclusive"
+        return f"no regression found, {doubtful} of {counted(len(result.rows), 'row')} inconclusive"
     if result.exit_code == ExitCode.OK and any(each.verdict == "changed" for each in result.outputs):
         return "no regression, other outputs"
     return HEADLINES[result.exit_code]
@@ -86,11 +86,11 @@ def self_test_counts(tested: SelfTest) -> dict[str, int]:
 def self_test_summary(tested: SelfTest) -> list[str]:
     """Summary of a self-test of the machine, in sentences."""
     counts = self_test_counts(tested)
-    rows = number(counts["unchanged"], "unchanged row")
+    rows = counted(counts["unchanged"], "unchanged row")
     undecided = f", {counts['undecided']} inconclusive" if counts["undecided"] else ""
     lines = [f"{counts['false_alarms']} of {rows} called regressed{undecided}."]
     if counts["injected"]:
-        lines.append(f"{counts['found']} of {number(counts['injected'], 'injected slowdown')} found.")
+        lines.append(f"{counts['found']} of {counted(counts['injected'], 'injected slowdown')} found.")
     spreads = [spread.deviation for spread in tested.spreads if spread.deviation is not None]
     visible = [spread.visible for spread in tested.spreads if spread.visible is not None]
     if spreads:
@@ -104,7 +104,7 @@ def self_test_summary(tested: SelfTest) -> list[str]:
         lines.append("The budget is too short to find a slowdown of any size.")
     unknown = len(tested.spreads) - len(spreads)
     if unknown:
-        lines.append(f"The spread of {number(unknown, 'row')} with fewer than two pairs is not known.")
+        lines.append(f"The spread of {counted(unknown, 'row')} with fewer than two pairs is not known.")
     return lines
 
 
@@ -237,7 +237,3 @@ def worst_first(rows: Iterable[RowVerdict]) -> list[RowVerdict]:
 
 def word_counts(result: GateResult) -> Counter[str]:
     return Counter(map(word_of, result.rows))
-
-
-def number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

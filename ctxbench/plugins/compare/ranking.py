@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxbench.base.number import Number, order, order_without_ratio, ratio, reason_not_comparable, times
-from ctxbench.base.texts import listed
+from ctxbench.base.texts import counted, listed
 from ctxbench.model.metrics import quantities, quantity
 
 FRONT = "On the Pareto front"
@@ -142,8 +142,7 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
 
 def _named(standings: Sequence[Standing]) -> str:
     """The labels, of many the first ones."""
-    labels, more = [each.label for each in standings[:MOST_NAMES]], len(standings) - MOST_NAMES
-    return listed([*labels, *[f"{more} more"] * (more > 0)])
+    return listed([each.label for each in standings], MOST_NAMES)
 
 
 def _summary(candidate: Standing, standings: Sequence[Standing], axes: Sequence[str]) -> str:
@@ -155,7 +154,7 @@ def _summary(candidate: Standing, standings: Sequence[Standing], axes: Sequence[
     above = [each for each in others if dominates(each, candidate, axes)]
     rest = len(others) - len(below) - len(above)
     parts = [f"{verb} {_named(rows)}" for verb, rows in (("dominates", below), ("is dominated by", above)) if rows]
-    parts += [f"neither holds for {rest} other row{'s' * (rest > 1)}"] * bool(rest)
+    parts += [f"neither holds for {counted(rest, 'other row')}"] * bool(rest)
     return f"{candidate.label} in {listed([quantity(axis).noun for axis in axes])}: {'; '.join(parts)}."
 
 

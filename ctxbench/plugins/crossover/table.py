@@ -239,7 +239,7 @@ def _in_words(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
 def _caption(run: RunData, costs: Sequence[Quantity]) -> list[str]:
     ends = ["of counts and predicted memory these two sizes"] if any(each.exact for each in costs) else []
     timed = [each.column for each in costs if each.has_interval]
-    origins = {row["latency_origin"] or "" for row in run.rows if any(row[column] is not None for column in timed)}
+    origins = {row.get("latency_origin") or "" for row in run.rows if any(row[column] is not None for column in timed)}
     if "" in origins:
         ends.append("of times where the 95 % interval of their ratio over rounds contains 1")
     if "predicted" in origins:

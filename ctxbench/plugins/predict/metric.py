@@ -8,7 +8,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import CONFIDENCE
-from ctxbench.model.metric import Measurement, Metric
+from ctxbench.model.metric import Column, Measurement, Metric, by_mode
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet
 
 if TYPE_CHECKING:
@@ -66,7 +66,11 @@ METRIC = Metric(
     about="time of a pass on a device that is known by its data sheet, predicted; fills the columns of `latency`",
     asked_for=False,
     default=False,
-    columns=[],
+    columns=[
+        Column("latency_origin", str),
+        # The parts of a time's error by source, as JSON: standard deviations of its logarithm.
+        *by_mode("latency_{mode}_errors", str, json=dict),
+    ],
     quantities=[],
     convention=lambda values: CONVENTION,
     count=count,

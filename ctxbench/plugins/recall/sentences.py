@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ctxbench.base.texts import listed
+from ctxbench.base.texts import counted, listed
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.suite_file import MeasureTable
 from ctxbench.plugins.recall.metric import KINDS, NOUNS, SOLVED, Recall, failed_up_to, first_of
@@ -25,7 +25,7 @@ def abilities(rows: Sequence[RecordRow]) -> list[str]:
         failed = sum(each["accuracy"] <= failed_up_to(name, each["cells"]) for name, each in tasks)
         if known:
             found.append(
-                f"Recall, {kind} ({NOUNS[kind]}): {len(solved)} of {_rows(len(known))} reach {SOLVED:.0f} %"
+                f"Recall, {kind} ({NOUNS[kind]}): {len(solved)} of {counted(len(known), 'row')} reach {SOLVED:.0f} %"
                 f"{': ' * bool(solved)}{listed(solved) if solved else ''}; {failed} learned nothing of it."
             )
     return found
@@ -49,7 +49,3 @@ def _settings(run: RunData) -> Recall:
 
 def _scenes(own: Recall) -> str:
     return f"accuracy on scenes {own.recall_shape}"
-
-
-def _rows(count: int) -> str:
-    return f"{count} row" if count == 1 else f"{count} rows"

@@ -7,7 +7,7 @@ PLUGIN = Plugin(
     about="runs modules in ONNX Runtime, OpenVINO and TensorRT",
     needs=("numerics",),
     metrics=("file_size:METRIC",),
-    executions=("onnxruntime:EXECUTION", "onnxruntime_dynamic:EXECUTION", "openvino:EXECUTION", "tensorrt:EXECUTION"),
+    executions=("onnxruntime:EXECUTION", "onnxruntime:DYNAMIC", "openvino:EXECUTION", "tensorrt:EXECUTION"),
     suites="suites",
     extras={"onnx": (*EXPORTER, "onnxruntime"), "openvino": (*EXPORTER, "openvino")},
 )

@@ -39,6 +39,13 @@ class OnnxRuntime(Exported):
         return forward, operators
 
 
+class OnnxRuntimeDynamic(OnnxRuntime):
+    name = "onnxruntime-dynamic"
+    about = "as onnxruntime, exported for any height and width"
+    order = 4
+    dynamic = True
+
+
 def session_options() -> Any:
     """Options of a session with torch's number of threads."""
     import onnxruntime
@@ -52,3 +59,4 @@ def session_options() -> Any:
 
 
 EXECUTION = OnnxRuntime()
+DYNAMIC = OnnxRuntimeDynamic()

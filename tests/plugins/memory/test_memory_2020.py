@@ -8,8 +8,7 @@ import pytest
 import ctxbench
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.suite import comparison_table
-from ctxbench.results.run_folder import RunFolder
+from ctxbench.report.tables.suite import suite_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_server")]
 INPUT = (1, 512, 128, 128)
@@ -44,11 +43,11 @@ def test_fifteen_of_the_papers_sixteen_figures_are_those_of_2020(tmp_path: Path)
         ours = (frame[f"memory_{mode}_predicted_2020_bytes"] / 2**20).round().astype(int)
         other += [(mode, module, ours[module]) for module in published.index if ours[module] != published[module]]
     assert other == [("train", "da", 5198)]
-    columns = {column.key: column.group for column in comparison_table([RunFolder.open(tmp_path / "run")]).columns}
+    columns = {column.key: column.group for column in suite_table(open_run(tmp_path / "run")).columns}
     assert columns["memory_train_2020"] == "Memory, train, PyTorch of 2020 (MiB)"
 
 
 def test_without_the_papers_figures_the_table_has_no_column_of_2020(tmp_path: Path) -> None:
     static(tmp_path / "run", "gc")
-    table = comparison_table([RunFolder.open(tmp_path / "run")])
+    table = suite_table(open_run(tmp_path / "run"))
     assert [column.key for column in table.columns if "2020" in column.key] == []

@@ -1,0 +1,96 @@
+"""Renders the sentences of sentences.toml with the numbers that the files beside this one take from stored runs."""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import check_commits
+import findings as found_tables
+import gate_on_this_machine as gate
+import headlines
+import lists
+import predictions
+import repeatability
+import scans
+from jinja2 import Environment, StrictUndefined
+
+from ctxbench.base.number import significant
+from ctxbench.base.texts import listed
+from ctxbench.model.metrics import metrics
+from ctxbench.plugins.claims.table import claim_table
+from ctxbench.plugins.predict.listed import measured_classes
+from ctxbench.plugins.predict.sheet import sheets
+from ctxbench.plugins.recall.metric import CHANCE, SEGMENT_BOUNDS, SOLVED
+from ctxbench.plugins.twins.gains import twins
+from ctxbench.plugins.twins.records import NAMES
+from ctxbench.report.tables.cells import heading
+
+TEXTS = tomllib.loads((Path(__file__).parent / "sentences.toml").read_text(encoding="utf-8"))
+LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+# What stands behind a number to say how sure it is.
+INTERVAL = re.compile(r" \[[\d., ]+\]| \(\d+ of \d+ seeds\)")
+
+
+def block(name: str) -> str:
+    """A sentence, or several, with the tables among them."""
+    return rendered(TEXTS["sentences"][name])
+
+
+def rendered(text: str, **names: Any) -> str:
+    return ENVIRONMENT.from_string(text).render(names).strip()
+
+
+def trust() -> list[tuple[str, ...]]:
+    """The claims of the README, each with its evidence and what is to be said against it."""
+    return [tuple(map(rendered, row.values())) for row in TEXTS["trust"]]
+
+
+def finding(page: str) -> str:
+    """Finding of a page, if the committed runs judge claims as its sentence needs."""
+    (each,) = (each for each in TEXTS["found"] if each["page"] == page)
+    return rendered(each["text"], found=[judged(*claim) for claim in each.get("judged", ())])
+
+
+def findings(folder: str = "", *, first: bool = False) -> list[str]:
+    """Findings, a line each, without intervals and with the page; with `first` those of the README."""
+    pages = [Path(each["page"]) for each in TEXTS["found"] if each.get("first") or not first]
+    texts = (INTERVAL.sub("", finding(page.as_posix())) for page in pages)
+    return [f"- {text} ([{page.stem}]({folder}{page.as_posix()}))" for page, text in zip(pages, texts, strict=True)]
+
+
+def judged(run: str, verdict: str, claim: str) -> str:
+    """Finding of a run on a claim; ends the command where its verdict is another one."""
+    table = claim_table(lists.stored_run(run))
+    assert table is not None
+    for said, found_verdict, _, found in ([cell.text for cell in row.cells] for row in table.rows):
+        if said == claim and found_verdict.partition(" (proxy")[0] == verdict:
+            return found
+    raise SystemExit(f"{run} does not say {verdict} of {claim!r}: its sentence in docs/sentences.toml is wrong")
+
+
+def code(names: Iterable[str]) -> list[str]:
+    return [f"`{name}`" for name in names]
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "code": code,
+    "every": lambda text, pattern: re.findall(pattern, text),
+    "listed": lambda texts: listed([*texts]),
+    "row_name": headlines.row_name,
+    "twins": twins,
+    "without_links": lambda text: LINK.sub(r"\1", text),
+}
+ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True)
+ENVIRONMENT.filters |= FILTERS
+ENVIRONMENT.tests |= {"ending": str.endswith, "starting": str.startswith}
+for file in (lists, headlines, found_tables, predictions, scans):
+    ENVIRONMENT.globals |= vars(file)
+ENVIRONMENT.globals |= {
+    "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "block": block,
+    "check_commits": check_commits, "finding": finding, "findings": findings, "gate": gate, "heading": heading,
+    "measured_classes": measured_classes, "median": median, "metrics": metrics, "repeatability": repeatability,
+    "sheets": sheets, "significant": significant, "trust": trust,
+}  # fmt: skip
