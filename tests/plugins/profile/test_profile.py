@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from fake_clock import FakeClock
-from field_cases import FEW, modes_of
+from field_cases import FEW
 from torch import Tensor, nn
 
 import ctxbench
@@ -20,6 +20,7 @@ from ctxbench import registry
 from ctxbench.base import clocks as this_machine
 from ctxbench.base.call_sites import LOSS, CallSite, Line
 from ctxbench.base.mode import MODES, Mode
+from ctxbench.meta.outputs import trained_input
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.one_pass import run_pass
@@ -49,7 +50,8 @@ class Packed:
 
 def on_meta(key: str) -> tuple[nn.Module, Tensor]:
     with torch.device("meta"):
-        return registry.get(key).build(64, FEW.get(key, {})), torch.empty(1, 64, 16, 16)
+        module = registry.get(key).build(64, FEW.get(key, {}))
+        return module, trained_input(module, torch.empty(1, 64, 16, 16))
 
 
 def counted(module: nn.Module, x: Tensor, mode: Mode) -> Costs:
@@ -75,7 +77,7 @@ def packed_bytes(module: nn.Module, x: Tensor) -> int:
 @pytest.mark.parametrize("key", registry.names())
 def test_the_costs_of_all_lines_are_those_of_the_module(key: str) -> None:
     module, x = on_meta(key)
-    for mode in modes_of(key):
+    for mode in MODES:
         whole = (count_macs if mode == "infer" else count_training_macs)(module, x).macs
         memory = predict_peak(module, x, mode=mode, device="cpu")
         taken = Pass(mode, counted(module, x, mode).all, ROOF, (1.0, 1.0, 1.0))
