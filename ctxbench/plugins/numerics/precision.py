@@ -91,7 +91,8 @@ def _error(measurement: Measurement, mode: Mode) -> float | str:
 def _result(model: "nn.Module", x: "Tensor", mode: Mode, run: "Callable[[Tensor], Tensor] | None" = None) -> "Tensor":
     """The output in inference; in training all gradients of a randomly weighted sum of the output, as one vector.
 
-    They are those of the weights, or of the input where there is none. `run` is what computes the output, the module itself if it is left out.
+    They are those of the weights, or of the input where there is none. `run` is what computes the output, the module
+    itself if it is left out.
     """
     import torch
 
