@@ -9,6 +9,7 @@ python research/public_forms.py [SECONDS]. Writes speed.csv and evidence.json in
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 from stamp import stamp, write_stamp
-from timm.layers import EcaModule
+from timm.layers.eca import EcaModule
 from timm.models.convnext import ConvNeXtBlock
 from timm.models.mambaout import GatedConvBlock
 from timm.models.maxxvit import MaxxVitTransformerCfg, PartitionAttentionCl
@@ -27,9 +28,6 @@ from timm.models.metaformer import Pooling
 from timm.models.swin_transformer import SwinTransformerBlock
 from torch import Tensor, nn
 from torchvision.models.swin_transformer import ShiftedWindowAttention
-from transformers import DeformableDetrConfig, Mamba2Config
-from transformers.models.deformable_detr.modeling_deformable_detr import DeformableDetrMultiscaleDeformableAttention
-from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 
 from ctxbench import registry
 from ctxbench.base.clocks import here
@@ -37,6 +35,9 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.statistics import median_interval
 from ctxbench.meta.influence import with_noise
 
+# Not imported by name, which for mypy is the file beside this one.
+DETR: Any = import_module("transformers.models.deformable_detr.modeling_deformable_detr")
+MAMBA: Any = import_module("transformers.models.mamba2.modeling_mamba2")
 OUT = Path(__file__).resolve().parents[1] / "results" / "public-forms"
 # Sides are multiples of the window: at others timm's Swin computes something else.
 SHAPES = ((1, 256, 56, 56), (1, 384, 14, 14))
@@ -112,8 +113,9 @@ def _grid(shape: tuple[int, ...]) -> nn.Module:
 
 
 def _deformable(shape: tuple[int, ...]) -> nn.Module:
-    config = DeformableDetrConfig(d_model=shape[1], num_feature_levels=1)
-    return DeformableDetrMultiscaleDeformableAttention(config, num_heads=8, n_points=4)
+    config = DETR.DeformableDetrConfig(d_model=shape[1], num_feature_levels=1)
+    made: nn.Module = DETR.DeformableDetrMultiscaleDeformableAttention(config, num_heads=8, n_points=4)
+    return made
 
 
 def _sampled(inner: Any, x: Tensor) -> Tensor:
@@ -135,7 +137,7 @@ def _sampled(inner: Any, x: Tensor) -> Tensor:
 
 def _mamba(shape: tuple[int, ...]) -> nn.Module:
     width = 64
-    config = Mamba2Config(
+    config = MAMBA.Mamba2Config(
         hidden_size=shape[1],
         num_heads=2 * shape[1] // width,
         head_dim=width,
@@ -143,7 +145,8 @@ def _mamba(shape: tuple[int, ...]) -> nn.Module:
         n_groups=1,
         chunk_size=64,
     )
-    return Mamba2Mixer(config, layer_idx=0)
+    made: nn.Module = MAMBA.Mamba2Mixer(config, layer_idx=0)
+    return made
 
 
 FORMS = (
@@ -162,7 +165,7 @@ FORMS = (
         "timm",
         "SwinTransformerBlock._attn",
         lambda shape: SwinTransformerBlock(
-            shape[1], shape[2:], shape[1] // HEAD_WIDTH, window_size=WINDOW, shift_size=WINDOW // 2
+            shape[1], (shape[2], shape[3]), shape[1] // HEAD_WIDTH, window_size=WINDOW, shift_size=WINDOW // 2
         ),
         last(lambda inner, x: inner._attn(x)),
         "attn",
@@ -208,7 +211,7 @@ def step_of(module: nn.Module, x: Tensor, mode: Mode) -> Callable[[], object]:
     return step
 
 
-def ratios(ours: Callable[[], object], theirs: Callable[[], object], seconds: float) -> list[tuple[float, float]]:
+def times(ours: Callable[[], object], theirs: Callable[[], object], seconds: float) -> list[tuple[float, float]]:
     """Seconds of a pass of ours and of theirs, for each round of A B B A."""
     passes = [max(1, round(SAMPLE_S / here.time_work(step, 2).cpu_s * 2)) for step in (ours, theirs)]
     found: list[tuple[float, float]] = []
@@ -234,16 +237,16 @@ def compared(form: Form, shape: tuple[int, ...], mode: Mode, seconds: float) -> 
     if error > AGREES:
         raise SystemExit(f"{form.block} and {form.name} differ by {error:.2g} of the largest output")
     x.requires_grad_(mode == "train")
-    found = np.array(ratios(*(step_of(module, x, mode) for module in (ours, theirs)), seconds))
-    each = found[:, 0] / found[:, 1]
+    rounds = times(step_of(ours, x, mode), step_of(theirs, x, mode), seconds)
+    each = [mine_s / public_s for mine_s, public_s in rounds]
+    ours_s, public_s = (float(np.median(column)) for column in zip(*rounds, strict=True))
     interval = median_interval(each)
     return {
         "block": form.block, "public": form.name, "package": f"{form.package} {version(form.package)}",
         "shape": "x".join(map(str, shape)), "mode": mode, "difference": f"{error:.1e}",
-        "ours_ms": round(float(np.median(found[:, 0])) * 1e3, 4),
-        "public_ms": round(float(np.median(found[:, 1])) * 1e3, 4),
+        "ours_ms": round(ours_s * 1e3, 4), "public_ms": round(public_s * 1e3, 4),
         "ratio": round(float(np.median(each)), 3), "low": round(interval.low, 3), "high": round(interval.high, 3),
-        "rounds": len(found),
+        "rounds": len(rounds),
     }  # fmt: skip
 
 

@@ -101,7 +101,8 @@ def _result(model: "nn.Module", x: "Tensor", mode: Mode, run: "Callable[[Tensor]
         with torch.inference_mode():
             found: Tensor = (run or model)(x)
             return found
-    trained = [each for each in model.parameters() if each.requires_grad] or [x.requires_grad_()]
+    trained: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
+    trained = trained or [x.requires_grad_()]
     y: Tensor = model(x)
     weights = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(y.device)
     gradients = torch.autograd.grad((y.double() * weights).sum(), trained, materialize_grads=True)
