@@ -117,13 +117,9 @@ def _case(entry: Entry) -> Case:
 
 @cache
 def peaks(mode: Mode) -> dict[str, float]:
-    """The predicted peak of each module at SHAPE in MiB, without a device; without weights there is no training."""
-    found = {}
-    for entry in built_in():
-        module, image = _case(entry).on_meta()
-        if mode == "infer" or count_params(module):
-            found[entry.key] = predict_peak(module, image, mode=mode).peak_bytes / 2**20
-    return found
+    """The predicted peak of each module at SHAPE in MiB, without a device."""
+    cases = {entry.key: _case(entry).on_meta() for entry in built_in()}
+    return {key: predict_peak(*case, mode=mode).peak_bytes / 2**20 for key, case in cases.items()}
 
 
 def _costs(entry: Entry) -> Iterator[str]:
@@ -132,7 +128,7 @@ def _costs(entry: Entry) -> Iterator[str]:
     yield significant(count_params(module) / 1e6)
     yield significant(count_macs(module, image).macs / 1e9)
     for mode in reversed(MODES):
-        yield f"{peaks(mode)[entry.key]:.0f}" if entry.key in peaks(mode) else "-"
+        yield f"{peaks(mode)[entry.key]:.0f}"
 
 
 def suite_list() -> str:

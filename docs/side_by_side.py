@@ -1,4 +1,4 @@
-"""The tables of what other tools count of the same blocks, from the run of `research/other_tools.py`."""
+"""The tables of what other tools count of the same blocks, and of how fast public forms of them are."""
 
 import json
 from collections.abc import Sequence
@@ -118,3 +118,26 @@ def other_tools_differences() -> str:
 
 def _difference(row: Any) -> str:
     return row.case if pd.isna(row.printed) else f"{row.case} ({row.printed:,.0f}, not {row.convention:,.0f})"
+
+
+def public_forms() -> str:
+    """Times of blocks as a share of their public forms', from `research/public_forms.py`, and what they come to."""
+    folder = ROOT / "results" / "public-forms"
+    frame = pd.read_csv(folder / "speed.csv")
+    evidence = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
+    slower, faster = (frame["low"] > 1).sum(), (frame["high"] < 1).sum()
+    worst = frame.loc[frame["ratio"].idxmax()]
+    lead = (
+        f"Of {len(frame)} times {faster} are lower than the public form's and {slower} higher, by the intervals; "
+        f"the highest ratio is {worst['ratio']:.2f} (`{worst['block']}`, {NOUNS[worst['mode']]}, {worst['shape']})."
+    )
+    frame["cell"] = [f"{row.ratio:.2f} [{row.low:.2f}, {row.high:.2f}]" for row in frame.itertuples()]
+    frame["at"] = [f"{shape}, {NOUNS[mode]}" for shape, mode in zip(frame["shape"], frame["mode"], strict=True)]
+    places = dict.fromkeys(frame["at"])
+    rows = [
+        (f"`{block}`", f"`{public}`, {package}", *own.set_index("at")["cell"].reindex(places))
+        for (block, public, package), own in frame.groupby(["block", "public", "package"], sort=False)
+    ]
+    headings = {"block": "label", "public form": "text", **dict.fromkeys(places, "measured")}
+    where = f"`results/public-forms`: as of commit {evidence['commit'][:7]}, {evidence['date']}."
+    return f"{lead}\n\n{markdown(headings, rows)}\n\n{where}"

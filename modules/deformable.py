@@ -63,7 +63,7 @@ class DeformableAttention(nn.Module):
         tokens = x.flatten(2).transpose(1, 2)  # [B, n, C]
         value = self.value_proj(tokens).to(wide).transpose(1, 2).reshape(-1, self.channels // self.heads, *x.shape[2:])
         weights = torch.softmax(torch.unflatten(self.attention_weights(tokens).to(wide), 2, (self.heads, -1)), dim=3)
-        # grid_sample of a strided map reads wrong memory in half types on the CPU
+        # on the CPU grid_sample reads wrong memory in half types (docs/upstream.md), so `value` is wide
         sampled = functional.grid_sample(value.contiguous(), self._grid(tokens, x, wide), align_corners=False)
         context = (sampled * weights.transpose(1, 2).flatten(0, 1).unsqueeze(1)).sum(3)  # [B heads, C / heads, n]
         out = self.output_proj(context.reshape(x.size(0), self.channels, -1).transpose(1, 2).to(x.dtype))

@@ -88,7 +88,7 @@ def alone(work: Work) -> Operator:
 def own_cpu() -> Iterator[Row]:
     """The suite `field` on a processor that `ctxbench calibrate` measured in the same hour."""
     calibrated = sheet(str(RESULTS / "cpu.toml"))
-    for row in rows_of(open_run(ROOT / "results" / "field-cpu").frame):
+    for row in rows_of(open_run(RESULTS / "field").frame):
         shape = parse_shape([int(row[name]) for name in SHAPE.columns])
         model, x = Case(row["module"], row["reference"], {}, shape).on_meta()
         for mode in MODES:

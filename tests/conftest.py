@@ -46,6 +46,14 @@ timeout_s = {timeout}
 """
 
 
+def need_torchvision() -> None:
+    """Skip a test where torchvision is missing, or built for another torch."""
+    try:
+        importlib.import_module("torchvision.models")
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"torchvision cannot be imported: {error}")
+
+
 # Test files of half a minute and more, the longest first; a worker that takes one last would end alone.
 LONGEST = (
     "test_deletions",

@@ -2,21 +2,10 @@
 
 from typing import Any
 
-from ctxbench.base.mode import MODES, Mode
-
 Shape = tuple[int, int, int, int]
-
-# Without a weight, so without a training step.
-WITHOUT_WEIGHTS = ("pool", "simam")
 
 # Where their numbers are not the point: few states of a scan, each of which is traced, and a narrow pyramid.
 FEW: dict[str, dict[str, Any]] = {"vim": {"d_state": 2}, "aspp": {"width": 8}}
-
-
-def modes_of(key: str) -> tuple[Mode, ...]:
-    """The modes that a module of the registry has."""
-    return tuple(mode for mode in MODES if mode == "infer" or key not in WITHOUT_WEIGHTS)
-
 
 CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("mhsa", (2, 8, 3, 5), {}),

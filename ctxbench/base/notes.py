@@ -27,7 +27,8 @@ TEXTS = {
         'time of the host; execution = "graph" measures the inference of the device alone'
     ),
     "no_network_function": "of a module alone; a network is not examined",
-    "nothing_to_train": "no training step: the module has no weight to train",
+    "nothing_to_train": "training was not measured: the module has no weight to train",
+    "input_trained": "the module has no weight to train: its training step computes the gradient of its input",
     "no_training": "no training with execution '{execution}': {reason}",
     "left_running": "the module left processes running, which were ended: {commands}",
     "wrote_into_pipe": "the module wrote into the pipe of the measurement, which was ignored: {content}",

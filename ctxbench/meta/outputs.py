@@ -1,11 +1,16 @@
-"""Output of a pass, which is one tensor or, of a whole network, several in tuples, lists and dicts."""
+"""Input and output of a pass; the output is one tensor or, of a whole network, several in tuples, lists and dicts."""
 
 from functools import reduce
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+
+
+def trained_input(module: nn.Module, x: Tensor) -> Tensor:
+    """`x`, which asks for a gradient where no weight of `module` does: a training step is then of that gradient."""
+    return x.requires_grad_(not any(each.requires_grad for each in module.parameters()))
 
 
 def tensors_of(output: Any) -> list[Tensor]:

@@ -140,10 +140,12 @@ class Case(Conditions):
         """The module and its input as they are measured, on the meta device: without data."""
         import torch
 
+        from ctxbench.meta.outputs import trained_input
         from ctxbench.meta.without_compiler import without_compiler
 
         with without_compiler(), torch.device("meta") as device:
-            return self.made(device), self.laid_out(torch.empty(self.shape, dtype=self.parameter_dtype))
+            model, x = self.made(device), self.laid_out(torch.empty(self.shape, dtype=self.parameter_dtype))
+            return model, trained_input(model, x)
 
     @property
     def parameter_dtype(self) -> "torch.dtype":

@@ -17,7 +17,7 @@ from ctxbench.base.notes import Note
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
-from ctxbench.meta.outputs import loss_of
+from ctxbench.meta.outputs import loss_of, trained_input
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.metrics.compile import compile_deadline, fresh_caches
 from ctxbench.metrics.matmul import matmul_rate
@@ -89,10 +89,11 @@ class CaseMeasurement:
         """Measure what needs the device."""
         self.load()
         modes: Sequence[Mode] = MODES
-        if note := self._no_training():
+        if reason := self.execution.no_training:
             modes = ("infer",)
             timed = [metric for metric in wanted if metric.measure or metric.time]
             promised = [column for metric in timed for column, _ in metric.promised(static=False)]
+            note = Note("no_training", {"execution": self.case.execution, "reason": reason})
             self.mark_missing([column for column in promised if "_train" in column], note)
         for metric in wanted:
             for mode in modes if metric.measure else ():
@@ -101,13 +102,6 @@ class CaseMeasurement:
         if any(metric.asked_for and metric.time for metric in wanted):
             self._time(wanted, modes)
         self.report({}, *[Note("changes_input")] * (not torch.equal(self.x, self._input())))
-
-    def _no_training(self) -> Note | None:
-        """Note on a missing training step, such as of a Fourier transform without weights; None if there is one."""
-        if reason := self.execution.no_training:
-            return Note("no_training", {"execution": self.case.execution, "reason": reason})
-        trained = any(parameter.requires_grad for parameter in self.model.parameters())
-        return None if trained else Note("nothing_to_train")
 
     def _time(self, wanted: Sequence[Metric], modes: Sequence[Mode]) -> None:
         """Run the passes of the modes, and tell what others did meanwhile."""
@@ -178,7 +172,8 @@ class CaseMeasurement:
         self._check_fit()
         torch.manual_seed(self.settings.seed)
         self.model = self.case.made(self.device.torch)
-        self.x = self._input()
+        self.x = trained_input(self.model, self._input())
+        self.report({}, *[Note("input_trained")] * self.x.requires_grad)
         self.execution.load(self.model)
 
     def _set_flags(self) -> None:
@@ -255,7 +250,7 @@ class CaseMeasurement:
             raise devices.Unsupported(self.execution.no_training)
         self.model.train(mode == "train")
         forward = self.built.forward if mode == "infer" else self.model
-        return self.execution.step(self.step_of(mode, forward, self.x, [*self.model.parameters()]), self.device)
+        return self.execution.step(self.step_of(mode, forward, self.x, [*self.model.parameters(), self.x]), self.device)
 
     def step_of(
         self, mode: Mode, forward: Callable[[Tensor], Tensor], x: Tensor, parameters: Sequence[Tensor]

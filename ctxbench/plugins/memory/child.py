@@ -72,7 +72,7 @@ def memory(
         parts.append(Shown(columns={**columns, "what would lower the peak": "text"}, rows=rows))
     if case.autocast_dtype and target != "cpu":
         parts.append(Shown(f"- {Note('autocast_cuda')}"))
-    parts.append(Shown(f"Convention: {convention(loss, optimizer)}."))
+    parts.append(Shown(f"Convention: {convention(loss, optimizer, x.requires_grad)}."))
     if plot is not None:
         _draw(profile, Path(plot))
     return parts

@@ -1,5 +1,6 @@
 """Measured peak memory on the tensors' own device, under the same convention as the prediction."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ def measure_peak(module: nn.Module, *inputs: Any, mode: Mode) -> int:
 def measure_allocation(module: nn.Module, *inputs: Any, mode: Mode) -> MeasuredPeak:
     """As `measure_peak`, with the peak of what was requested beside that of what was allocated."""
     check_mode(mode)
-    found = {tensor.device for tensor in inputs if isinstance(tensor, torch.Tensor)}
+    found = {tensor.device for tensor in _tensors(inputs)}
     found |= {tensor.device for _, tensor in weight_tensors(module)}
     if len(found) != 1 or next(iter(found)).type not in devices.KINDS:
         named = ", ".join(sorted(str(device) for device in found)) or "no device"
@@ -55,7 +56,8 @@ def measure_allocation(module: nn.Module, *inputs: Any, mode: Mode) -> MeasuredP
     with prepared(module, mode):
         if device.keeps_workspaces:
             run_pass(module, inputs, mode)
-            module.zero_grad(set_to_none=True)
+            for each in (*module.parameters(), *_tensors(inputs)):
+                each.grad = None
         with collector_off(collect_first=True):  # two measurements see the same frees
             allocated = device.peak_bytes(measured_pass)
         before, after = requested[0], device.requested_bytes()
@@ -64,6 +66,10 @@ def measure_allocation(module: nn.Module, *inputs: Any, mode: Mode) -> MeasuredP
         _weight_bytes(module, device.block_bytes) + allocated,
         None if requests is None else _weight_bytes(module) + requests,
     )
+
+
+def _tensors(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    return [each for each in inputs if isinstance(each, torch.Tensor)]
 
 
 def _weight_bytes(module: nn.Module, block: int = 1) -> int:

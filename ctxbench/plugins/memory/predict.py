@@ -70,7 +70,8 @@ def predict_peak(
     for weight, tensor in weight_tensors(twin):
         tracker.add_weight(weight, tensor)
     weights = tracker.live_bytes
-    made = stepped([each for each in twin.parameters() if each.requires_grad], optimizer, device) if optimizer else None
+    moved = [each for each in twin.parameters() if each.requires_grad]
+    made = stepped(moved, optimizer, device) if optimizer and moved else None
     for tensor in _state(made):
         tracker.add_state(tensor)
     for tensor in _tensors(stand_ins):

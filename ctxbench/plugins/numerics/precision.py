@@ -91,7 +91,8 @@ def _error(measurement: Measurement, mode: Mode) -> float | str:
 def _result(model: "nn.Module", x: "Tensor", mode: Mode, run: "Callable[[Tensor], Tensor] | None" = None) -> "Tensor":
     """The output in inference; in training all gradients of a randomly weighted sum of the output, as one vector.
 
-    `run` is what computes the output, the module itself if it is left out.
+    They are those of the weights, or of the input where there is none. `run` is what computes the output, the module
+    itself if it is left out.
     """
     import torch
 
@@ -100,10 +101,11 @@ def _result(model: "nn.Module", x: "Tensor", mode: Mode, run: "Callable[[Tensor]
         with torch.inference_mode():
             found: Tensor = (run or model)(x)
             return found
-    parameters = [each for each in model.parameters() if each.requires_grad]
+    trained: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
+    trained = trained or [x.requires_grad_()]
     y: Tensor = model(x)
     weights = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(y.device)
-    gradients = torch.autograd.grad((y.double() * weights).sum(), parameters, materialize_grads=True)
+    gradients = torch.autograd.grad((y.double() * weights).sum(), trained, materialize_grads=True)
     return torch.cat([each.double().flatten() for each in gradients])
 
 

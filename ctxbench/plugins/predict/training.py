@@ -15,7 +15,10 @@ from ctxbench.plugins.predict.operators import Operator, works
 
 def step_of(module: nn.Module, optimizer: str, device: Device = "cuda") -> list[Operator]:
     """The operators of an optimizer's step on all weights of a module, from the second step on."""
-    made = stepped([weight.requires_grad_() for weight in on_meta(module).parameters()], optimizer, device)
+    weights = [weight.requires_grad_() for weight in on_meta(module).parameters()]
+    if not weights:
+        return []
+    made = stepped(weights, optimizer, device)
     watch = _Watch()
     with watch:
         made.step()

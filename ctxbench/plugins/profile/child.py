@@ -21,6 +21,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
 from ctxbench.base.texts import listed
 from ctxbench.devices.clock import Clock, Step
+from ctxbench.meta.outputs import trained_input
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import CONDITIONS, Shape
@@ -71,14 +72,6 @@ class Subject:
         """The context of its forward passes."""
         return torch.autocast(self.x.device.type, dtype=self.autocast) if self.autocast else nullcontext()
 
-    def modes(self, asked: Sequence[Mode]) -> list[Mode]:
-        """Available modes among those asked for. UsageError if it has none of them."""
-        trains = any(parameter.requires_grad for parameter in self.module.parameters())
-        found = [mode for mode in asked if mode == "infer" or trains]
-        if not found:
-            raise UsageError(f"{self.about}: it has no parameter to train; use --mode infer")
-        return found
-
 
 def profile_case(case: Case, modes: Sequence[Mode], sheet: DeviceSpec | None, trace: str | None) -> Profile:
     """The profile of a case: measured, or predicted for the device of a data sheet.
@@ -89,7 +82,7 @@ def profile_case(case: Case, modes: Sequence[Mode], sheet: DeviceSpec | None, tr
     try:
         if sheet is not None:
             subject = Subject(*case.on_meta(), about, case.dtype)
-            profile, calls = predicted_profile(subject, subject.modes(modes), sheet)
+            profile, calls = predicted_profile(subject, modes, sheet)
         else:
             profile, calls = _measured_case(case, modes, about)
     except UnpredictableError as error:
@@ -109,10 +102,12 @@ def profile_module(
     about = f"{type(module).__name__} {list(shape)} {dtype}"
     try:
         if target is not None:
-            subject = Subject(module, torch.empty(shape, device="meta", dtype=own), about, dtype)
-            return predicted_profile(subject, subject.modes(asked), target)[0]
-        subject = Subject(module, torch.randn(shape, device=tensor.device, dtype=own), about, dtype)
-        steps = {mode: partial(_step, subject, mode) for mode in subject.modes(asked)}
+            x = trained_input(module, torch.empty(shape, device="meta", dtype=own))
+            subject = Subject(module, x, about, dtype)
+            return predicted_profile(subject, asked, target)[0]
+        x = trained_input(module, torch.randn(shape, device=tensor.device, dtype=own))
+        subject = Subject(module, x, about, dtype)
+        steps = {mode: partial(_step, subject, mode) for mode in asked}
         return measured_profile(subject, steps, devices.device(str(tensor.device)))[0]
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
@@ -124,6 +119,7 @@ def _step(subject: Subject, mode: Mode) -> Step:
 
     def step() -> object:
         subject.module.zero_grad(set_to_none=True)
+        subject.x.grad = None
         with subject.cast():
             return run_pass(subject.module, (subject.x,), mode)
 
@@ -149,7 +145,7 @@ def _measured_case(case: Case, asked: Sequence[Mode], about: str) -> tuple[Profi
         torch._inductor.config.cpp.enable_kernel_profile = True  # the profiler sees a CPU's kernels, too
     measurement.load()
     subject = Subject(measurement.model, measurement.x, about, case.dtype, measurement.execution.compiles)
-    steps = {mode: lambda mode=mode: measurement.first_pass(mode).step for mode in subject.modes(asked)}
+    steps = {mode: lambda mode=mode: measurement.first_pass(mode).step for mode in asked}
     profile, calls = measured_profile(subject, steps, measurement.device)
     passes = {mode: replace(each, notes=[*each.notes, *notes]) for mode, each in profile.passes.items()}
     return replace(profile, passes=passes), calls
@@ -202,6 +198,7 @@ def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
 def _recorded(subject: Subject, mode: Mode) -> Recorder:
     """The calls of one pass, each with its place."""
     recorder = Recorder(subject.module)
+    subject.x.grad = None
     with prepared(subject.module, mode), subject.cast(), recorder:
         run_pass(subject.module, (subject.x,), mode)
     return recorder

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.meta.influence import AGREES, forward, with_noise
+from ctxbench.meta.outputs import trained_input
 from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.registry.entry import Entry
@@ -81,8 +82,7 @@ class Subject:
 
 def step_input(subject: Subject, module: nn.Module) -> Tensor:
     """An input in float32 for a training step; it asks for a gradient itself where no weight does."""
-    has_weights = any(parameter.requires_grad for parameter in module.parameters())
-    return subject.image(dtype=torch.float32).requires_grad_(not has_weights)
+    return trained_input(module, subject.image(dtype=torch.float32))
 
 
 def at_its_size(subject: Subject) -> Subject:

@@ -1,11 +1,11 @@
 """Thirty wrong figures in two honest tables: none is called equal, each has a reason, and no honest one is accused."""
 
-import importlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
+from conftest import need_torchvision
 from report_data import published
 
 from ctxbench.model.case import Case
@@ -204,10 +204,7 @@ def test_the_stored_counts_of_blocks_are_those_of_today(row: str) -> None:
 def test_the_stored_counts_of_networks_are_those_of_today(name: str) -> None:
     from ctxbench import registry
 
-    try:
-        importlib.import_module("torchvision.models")
-    except (ImportError, RuntimeError) as error:  # RuntimeError: a build for another torch
-        pytest.skip(f"torchvision cannot be imported: {error}")
+    need_torchvision()
     entry, shape = registry.get(f"torchvision.models:{name}"), (1, 3, 224, 224)
     case = Case(entry.key, entry.reference, {}, shape, entry.defaults, device="meta")
     own = COUNTED[key(name, shape)]

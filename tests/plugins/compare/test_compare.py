@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -207,7 +206,7 @@ def test_the_settings_of_a_config_are_rows(tmp_path: Path, suite_file: Callable[
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
-def test_a_module_without_weights_has_inference_alone(tmp_path: Path) -> None:
+def test_a_module_without_weights_trains_by_the_gradient_of_its_input(tmp_path: Path) -> None:
     file = tmp_path / "spectrum.py"
     file.write_text(
         "import torch\n\n\nclass Spectrum(torch.nn.Module):\n    def __init__(self, channels: int) -> None:\n"
@@ -217,10 +216,13 @@ def test_a_module_without_weights_has_inference_alone(tmp_path: Path) -> None:
     done = invoke("compare", f"{file}:Spectrum", "--modules", "external", *map(str, options))
     row = RunFolder.open(tmp_path / "run").frame().set_index("module").loc["Spectrum"]
     assert row["status"] == "ok", row["message"]
-    assert row["latency_infer_ms"] > 0
-    assert pd.isna(row["latency_train_ms"])
-    assert "no training step: the module has no weight to train" in map(str, row["notes"])
-    assert "Not compared, since not every row has it: training memory." in done.output
+    assert min(row[f"latency_{mode}_ms"] for mode in ("train", "infer")) > 0
+    # in training the output and the gradient of the input, each a map of 8 x 4 x 4 numbers
+    assert row["memory_train_bytes"] >= 2 * 4 * 8 * 4 * 4
+    assert "the module has no weight to train: its training step computes the gradient of its input" in map(
+        str, row["notes"]
+    )
+    assert "Not compared, since not every row has it" not in done.output
 
 
 @pytest.mark.parametrize(

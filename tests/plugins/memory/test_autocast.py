@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from conftest import Done
-from field_cases import FEW, modes_of
+from field_cases import FEW
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -13,6 +13,7 @@ from ctxbench import registry
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.meta import autocast
 from ctxbench.meta.autocast import Autocast, Kind
+from ctxbench.meta.outputs import trained_input
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Message, Missing
 from ctxbench.plugins.macs.counter import count_macs
@@ -199,8 +200,9 @@ def test_the_last_argument_is_cast_first(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("key", registry.names())
 def test_every_module_of_the_registry(key: str) -> None:
     options = {"rank": 8} if key.startswith("ham") else FEW.get(key, {})
-    module, x = registry.get(key).build(32, options), torch.randn(1, 32, 24, 20)
-    for mode in modes_of(key):
+    module = registry.get(key).build(32, options)
+    for mode in MODES:
+        x = trained_input(module, torch.randn(1, 32, 24, 20))
         predicted = predict_peak(module, x, mode=mode, device="cpu", autocast=HALF)
         measured = measure_allocation(UnderAutocast(module), x, mode=mode).allocated_bytes
         assert predicted.marks or predicted.peak_bytes == measured

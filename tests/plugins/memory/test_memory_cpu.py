@@ -1,18 +1,19 @@
 """The tracker with its CPU table equals the profiler's allocation peak to the byte, on one thread."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from field_cases import CASES, FEW, Shape, modes_of
+from field_cases import CASES, FEW, Shape
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench import registry
-from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.mode import MODES
+from ctxbench.meta.outputs import trained_input
 from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import Device, Table
 from ctxbench.plugins.memory.measure import measure_peak
@@ -26,8 +27,8 @@ pytestmark = [  # many small cases, which take seconds together
 ]
 
 
-def assert_exact(module: nn.Module, *inputs: Tensor, modes: Sequence[Mode] = MODES) -> None:
-    for mode in modes:
+def assert_exact(module: nn.Module, *inputs: Tensor) -> None:
+    for mode in MODES:
         profile, measured = (
             predict_peak(module, *inputs, mode=mode, device="cpu"),
             measure_peak(module, *inputs, mode=mode),
@@ -41,12 +42,14 @@ def assert_exact(module: nn.Module, *inputs: Tensor, modes: Sequence[Mode] = MOD
 @pytest.mark.parametrize("key", registry.names())
 def test_every_module_of_the_registry(key: str) -> None:
     options = {"rank": 8} if key.startswith("ham") else FEW.get(key, {})
-    assert_exact(registry.get(key).build(32, options), torch.randn(2, 32, 12, 10), modes=modes_of(key))
+    module = registry.get(key).build(32, options)
+    assert_exact(module, trained_input(module, torch.randn(2, 32, 12, 10)))
 
 
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
 def test_every_hyper_parameter_and_edge(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
-    assert_exact(registry.get(key).build(shape[1], hparams), torch.randn(shape), modes=modes_of(key))
+    module = registry.get(key).build(shape[1], hparams)
+    assert_exact(module, trained_input(module, torch.randn(shape)))
 
 
 def test_a_scan_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,8 +75,9 @@ MARKED_IN_HALF = {  # in inference, in training
 @pytest.mark.parametrize("key", registry.names())
 def test_half_types_are_exact_or_marked(key: str, dtype: torch.dtype) -> None:
     options = {"rank": 8} if key.startswith("ham") else FEW.get(key, {})
-    module, x = registry.get(key).build(32, options).to(dtype), torch.randn(2, 32, 12, 10).to(dtype)
-    for mode, marked in zip(modes_of(key), MARKED_IN_HALF.get(key, ([], [])), strict=False):
+    module = registry.get(key).build(32, options).to(dtype)
+    for mode, marked in zip(MODES, MARKED_IN_HALF.get(key, ([], [])), strict=True):
+        x = trained_input(module, torch.randn(2, 32, 12, 10).to(dtype))
         profile = predict_peak(module, x, mode=mode, device="cpu")
         measured = measure_peak(module, x, mode=mode)
         of_threads = [name for name, reason in profile.marks.items() if reason == THREAD_SUMS]

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from field_cases import FEW, modes_of
+from field_cases import FEW
 from torch import Tensor, nn
 
 from ctxbench import registry
-from ctxbench.base.mode import Mode
+from ctxbench.base.mode import MODES, Mode
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import Shape
 from ctxbench.model.messages import Values
@@ -86,5 +86,5 @@ def test_too_little_memory_for_float64_is_a_reason() -> None:
 @pytest.mark.parametrize("module", registry.names())
 def test_every_module_has_both_errors(module: str) -> None:
     hparams = {"init": "fixed", "rank": 4} if module.startswith("ham") else FEW.get(module, {})
-    for mode in modes_of(module):
+    for mode in MODES:
         assert 0 < measured(module, mode, **hparams)[f"error_{mode}"] < 1e-2

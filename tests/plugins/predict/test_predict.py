@@ -1,5 +1,6 @@
 """Times on devices that are not here: data sheets, closed forms on a made-up device, classes, bands, bad input."""
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -7,14 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from field_cases import FEW, modes_of
+from field_cases import FEW
 from torch import Tensor, nn
 
 from ctxbench import registry
 from ctxbench.base.call_sites import CallSite
 from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import MODES
 from ctxbench.base.number import CONFIDENCE_SDS
+from ctxbench.meta.outputs import trained_input
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.predict import predict_peak
@@ -223,12 +226,12 @@ def test_views_cost_nothing() -> None:
     assert [(each.name, each.works[0].bytes) for each in found] == [("relu", 4 * (8 * 2 * 16 + 3 * 8 * 2 * 16))]
 
 
-@pytest.mark.parametrize(("key", "mode"), [(key, mode) for key in registry.names() for mode in modes_of(key)])
+@pytest.mark.parametrize(("key", "mode"), itertools.product(registry.names(), MODES))
 def test_products_have_the_sides_that_the_counting_rules_multiply(key: str, mode: str) -> None:
     entry = registry.get(key)
     with torch.device("meta"):
         model = entry.build(32, FEW.get(key, {}))
-    x = meta(2, 32, 12, 10)
+    x = trained_input(model, meta(2, 32, 12, 10))
     found = operators_of(model, x, mode=mode)  # type: ignore[arg-type]  # one of the two
     products = [work.product for each in found for work in each.works if work.product]
     fused = sum(work.flops / 2 for each in found for work in each.works if work.kind == "fused attention")

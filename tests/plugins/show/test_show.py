@@ -68,7 +68,7 @@ def test_show_has_a_line_for_each_other_counter(command: Command) -> None:
 @pytest.mark.parametrize(
     ("forward", "code", "sentence"),
     [
-        ("x * 2", 0, "no macs_train: the output of Mine depends on nothing that has a gradient"),
+        ("(x * 2).detach()", 0, "no macs_train: the output of Mine depends on nothing that has a gradient"),
         ("x * x.sum().item()", 2, "Mine cannot be counted without data, because aten::_local_scalar_dense needs the"),
     ],
 )
