@@ -72,7 +72,7 @@ def _count(recount: Recount, row: str) -> None:
 class _Column:
     """The figures of a quantity that can be judged, the convention of most of them, and those that cannot.
 
-    `counters` are those that counted most of them, where no other convention holds.
+    `counters` are those that explain more of them than any other convention.
     """
 
     figures: Sequence[Figure]
@@ -88,7 +88,7 @@ class _Column:
         missing = {each: each.missing for each in figures if each.missing}
         judged = [each for each in figures if each not in missing]
         changes = convention_of(judged)
-        counters = counters_of(judged) if changes is None else ()
+        counters = counters_of(judged, changes)
         return cls(judged, next(iter(counters), changes), counters, missing)
 
     def findings(self) -> Findings:

@@ -41,9 +41,15 @@ _OWNERS: dict[str, Any] = {"functional": functional, "torch": torch, "Tensor": T
 class LayerCall:
     """A call of a submodule: the tensors that it is given, and its output."""
 
-    layer: nn.Module
+    layer: Any
     inputs: Sequence[Any]
     output: Any
+
+    @property
+    def input(self) -> Tensor:
+        """Its first argument."""
+        found: Tensor = self.inputs[0]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,31 +230,37 @@ class _Watch(TorchDispatchMode):
         return output
 
 
+def layers(*names: str) -> list[type]:
+    """The layers of these names for one, two and three axes, such as `Conv` of `nn.Conv2d`."""
+    return [getattr(nn, f"{name}{axes}d") for name in names for axes in (1, 2, 3)]
+
+
 def by_operators(rules: Mapping[str, Rule]) -> Counting:
     """Count and sight of a tool with rules for operators of a traced pass, where no part of a composite one is seen."""
-
-    def count(calls: Calls) -> int:
-        return sum(rules[each.name](each) for each in calls.operators if each.name in rules and not each.around)
-
-    return count, lambda call: (*call.around, call.name)[0] in rules
+    return (
+        lambda calls: _total(rules, [each for each in calls.operators if not each.around], lambda call: call.name),
+        lambda call: (*call.around, call.name)[0] in rules,
+    )
 
 
 def by_layers(rules: Mapping[type, LayerRule]) -> Counting:
     """Count and sight of a tool that hooks layers of these very types."""
-
-    def count(calls: Calls) -> int:
-        return sum(rules[type(each.layer)](each) for each in calls.layers if type(each.layer) in rules)
-
-    return count, lambda call: any(type(each) in rules for each in call.layers)
+    return (
+        lambda calls: _total(rules, calls.layers, lambda call: type(call.layer)),
+        lambda call: any(type(each) in rules for each in call.layers),
+    )
 
 
 def by_functions(rules: Mapping[str, FunctionRule]) -> Counting:
     """Count and sight of a tool that puts its own in the place of these functions."""
+    return (
+        lambda calls: _total(rules, calls.functions, lambda call: call.name),
+        lambda call: any(name in rules for name in call.functions),
+    )
 
-    def count(calls: Calls) -> int:
-        return sum(rules[each.name](each) for each in calls.functions if each.name in rules)
 
-    return count, lambda call: any(name in rules for name in call.functions)
+def _total(rules: Mapping[Any, Callable[[Any], int]], calls: Sequence[Any], key: Callable[[Any], Any]) -> int:
+    return sum(rules[key(each)](each) for each in calls if key(each) in rules)
 
 
 def of_one_image(count: Callable[[Calls], int]) -> Callable[[Calls], int]:
