@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from statistics import median
 
 import pandas as pd
@@ -229,6 +230,22 @@ def audit_summary() -> str:
         rows.append((link, source, table.seen, str(len(found)), *counts))
     headings = dict.fromkeys(("figures", *Verdict), "counted")
     return markdown({"table": "label", "source": "label", "seen": "text", **headings}, rows)
+
+
+def audit_yolo() -> str:
+    """What the printed FLOPs of YOLOs say of attention, of global context and of norms that are fused."""
+    found = {(each.row, each.quantity): each for name in ("yolo12", "yolov8_fracture") for each in audits()[name]}
+    flops = {row: Fraction(each.printed.removesuffix("G")) for (row, key), each in found.items() if key == "macs"}
+    added = {name: flops[f"{name}, after"] - flops[f"{name}, before"] for name in ("YOLO12n", "YOLO12s")}
+    shares = (f"{float(each):.2f} G to {name}" for name, each in added.items())
+    eca, gc = (float(flops[f"YOLOv8+{block}"] - flops["YOLOv8"]) for block in ("ECA", "GC"))
+    se = found["YOLOv8+SE", "params"]
+    return (
+        f"The change adds {' and '.join(shares)}: the products of attention. YOLOv8 with ECA, which has twelve weights, "
+        f"is printed {eca:.1f} G above YOLOv8, and with global context {gc:.1f} G. The network without a block is fused, "
+        "those with one are not: the norms are most of both differences. "
+        f"The parameters of SE are {se.verdict}: {se.why.partition(' (')[0]}."
+    )
 
 
 def audit_of(name: str) -> str:

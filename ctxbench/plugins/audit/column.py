@@ -18,11 +18,12 @@ def convention_of(figures: Sequence[Figure]) -> Changes | None:
     equal = [each for each in figures if each.fits(())]
     rest = [each for each in figures if not each.fits(())]
     most, found = len(equal), Changes()
-    for changes in dict.fromkeys(changes for each in rest for changes in each.others):
+    tried = [] if _are_alike(rest) else [changes for each in rest for changes in each.others]
+    for changes in dict.fromkeys(tried):
         if most == len(figures):
             break
         gained = [each for each in rest if each.fits(changes)]
-        if len({each.count(changes) for each in gained}) < EVIDENCE:
+        if _are_alike(gained, changes):
             continue
         kept = len(gained) + _kept(equal, changes, most - len(gained))
         if kept > most:
@@ -36,7 +37,7 @@ def counters_of(figures: Sequence[Figure], other: Changes | None) -> list[Change
     They have to explain two different counts that the `other` convention (None: there is none) does not.
     """
     rest = [each for each in figures if other is None or not each.fits(other)]
-    if len({each.count(()) for each in rest}) < EVIDENCE or not figures[0].tools:
+    if _are_alike(rest) or not figures[0].tools:
         return []
     for each in figures:
         each.recount.counts(each.case, TOOLS.values())
@@ -46,8 +47,13 @@ def counters_of(figures: Sequence[Figure], other: Changes | None) -> list[Change
         changes
         for changes, own in equal.items()
         if len(own) == most > max(len(figures) / 2, len(figures) - len(rest))
-        and len({each.count(changes) for each in own if each in rest}) >= EVIDENCE
+        and not _are_alike([each for each in own if each in rest], changes)
     ]
+
+
+def _are_alike(figures: Sequence[Figure], changes: Changes = ()) -> bool:
+    """Return whether figures have too few different counts to be evidence for a convention."""
+    return len({each.count(changes) for each in figures}) < EVIDENCE
 
 
 def _kept(equal: Sequence[Figure], changes: Changes, needed: int) -> int:

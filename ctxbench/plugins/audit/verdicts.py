@@ -20,9 +20,6 @@ from ctxbench.registry.formula import FormulaError, evaluate
 NO_TIME = "a time is measured on its device, not counted"
 NO_COUNT = "ctxbench does not count it"
 WEIGHTS = "its weights alone, all applied at each position, take more"
-# Counts that one pass gives: those of a row are asked for at once.
-PARAMS = ("params", "params_bias", "params_norm", "params_vectors", "params_matrices", "buffers")
-MACS = ("macs", "macs_matmul", "macs_layers", "macs_norm")
 # By row and quantity.
 Findings = dict[tuple[str, str], Finding]
 
@@ -56,12 +53,9 @@ def judge(recount: Recount, on_row: Callable[[str], object] = lambda row: None) 
 def _count(recount: Recount, row: str) -> None:
     """Count what the figures of a row need. UsageError names its line where a closed form cannot be evaluated."""
     figures = [Figure(recount, row, quantity) for quantity in recount.table.rows[row].printed if quantity in COUNTS]
-    names = {name for each in figures for name in each.own.needs}
-    for group in (PARAMS, MACS):
-        names |= {*group} if any(each.quantity == group[0] for each in figures) else set()
     try:
         if figures:
-            recount.counts(figures[0].case, names)
+            recount.counts(figures[0].case, {name for each in figures for name in each.own.needs})
         for each in figures:
             each.counted(each.own)
     except FormulaError as error:

@@ -34,6 +34,8 @@ FUNCTIONS = (
     "torch.einsum",
     "Tensor.__matmul__",
 )
+# Composite operators of which a trace has the parts.
+_UNRECORDED = {f"aten::{cell}_cell" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
 _OWNERS: dict[str, Any] = {"functional": functional, "torch": torch, "Tensor": Tensor}
 
 
@@ -215,14 +217,15 @@ class _Watch(TorchDispatchMode):
         name = func.name().partition(".")[0].removesuffix("_")
         args, kwargs = on_one_device(args, kwargs or {})
         around = tuple(self._around)
-        self._around.append(name)
+        if name not in _UNRECORDED:
+            self._around.append(name)
         try:
             with self:
                 output = func.decompose(*args, **kwargs)
             if output is NotImplemented:
                 output = func(*args, **kwargs)
         finally:
-            self._around.pop()
+            self._around = [*around]
         place = self._places.forward()
         self.operators.append(
             OperatorCall(name, args, output, place, around, tuple(self._functions), tuple(self._running))

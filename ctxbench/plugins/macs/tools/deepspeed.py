@@ -71,7 +71,7 @@ RULES: dict[str, FunctionRule] = {
 _of_functions, _sees = by_functions(RULES)
 
 
-_of_layers, _ = by_layers(recurrent(2, biases=False))
+_of_layers, _ = by_layers(recurrent(2))
 
 
 def count_by(functions: Callable[[Calls], int]) -> Callable[[Calls], int]:

@@ -48,24 +48,23 @@ def einsum_operations(equation: str, shapes: Sequence[Sequence[int]]) -> int:
     return int(float(found[1]))
 
 
-def recurrent(times: int, biases: bool, of_lstm: int = 10) -> dict[type, LayerRule]:
+def recurrent(times: int, of_lstm: int = 10) -> dict[type, LayerRule]:
     """Rules for recurrent layers and cells: all weights for each step, the biases, the elementwise work of a cell.
 
     That is, for each hidden channel and direction, one operation of an RNN, seven of a GRU and `of_lstm` of an LSTM.
+    Where a product counts two `times`, a sum of k products takes k - 1 additions.
     """
-    return {
-        kind: _recurrent(times, biases, own)
-        for own, kinds in zip((1, 7, of_lstm), _CELLS, strict=True)
-        for kind in kinds
-    }
+    kinds = zip(_CELLS, (1, 3, 4), (1, 7, of_lstm), strict=True)
+    return {cell: _recurrent(times, gates, own) for cells, gates, own in kinds for cell in cells}
 
 
-def _recurrent(times: int, biases: bool, own: int) -> LayerRule:
+def _recurrent(times: int, gates: int, own: int) -> LayerRule:
     def rule(call: LayerCall) -> int:
         layer: Any = call.layer
-        weights, vectors = (sum(each.numel() for each in layer.parameters() if each.ndim == axes) for axes in (2, 1))
+        weights, biases = (sum(each.numel() for each in layer.parameters() if each.ndim == axes) for axes in (2, 1))
         cells = layer.hidden_size * getattr(layer, "num_layers", 1) * (1 + getattr(layer, "bidirectional", False))
-        return int(prod(call.inputs[0].shape[:-1]) * (times * weights + biases * vectors + own * cells))
+        sums = 2 * gates * cells if times > 1 else 0
+        return int(prod(call.input.shape[:-1]) * (times * weights + biases - sums + own * cells))
 
     return rule
 

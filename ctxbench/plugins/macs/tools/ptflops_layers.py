@@ -57,7 +57,7 @@ LAYERS: dict[type, LayerRule] = {
     **dict.fromkeys(layers("Conv", "ConvTranspose"), _convolution),
     nn.Linear: _linear,
     nn.MultiheadAttention: _attention,
-    **recurrent(1, biases=True),
+    **recurrent(1),
     **dict.fromkeys((*layers("BatchNorm", "InstanceNorm"), nn.LayerNorm, nn.GroupNorm), _norm),
     **dict.fromkeys((nn.ReLU, nn.PReLU, nn.ELU, nn.LeakyReLU, nn.ReLU6, nn.GELU, nn.Upsample), _output),
     **dict.fromkeys(layers("AvgPool", "MaxPool", "AdaptiveAvgPool", "AdaptiveMaxPool"), _input),

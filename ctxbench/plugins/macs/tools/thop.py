@@ -53,7 +53,7 @@ RULES: dict[type, LayerRule] = {
     **dict.fromkeys(layers("AdaptiveAvgPool"), _adaptive),
     nn.Softmax: _softmax,
     **dict.fromkeys((nn.Upsample, nn.UpsamplingBilinear2d, nn.UpsamplingNearest2d), _upsample),
-    **recurrent(1, biases=True, of_lstm=8),
+    **recurrent(1, of_lstm=8),
 }
 _count, _sees = by_layers(RULES)
 
