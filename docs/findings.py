@@ -241,8 +241,8 @@ def audit_yolo() -> str:
     eca, gc = (float(flops[f"YOLOv8+{block}"] - flops["YOLOv8"]) for block in ("ECA", "GC"))
     se = found["YOLOv8+SE", "params"]
     return (
-        f"The change adds {' and '.join(shares)}: the products of attention. YOLOv8 with ECA, which has twelve weights, "
-        f"is printed {eca:.1f} G above YOLOv8, and with global context {gc:.1f} G. The network without a block is fused, "
+        f"The change adds {' and '.join(shares)}: the products of attention. YOLOv8 with ECA, with twelve weights, "
+        f"is printed {eca:.1f} G above YOLOv8, and with global context {gc:.1f} G. The one without a block is fused, "
         "those with one are not: the norms are most of both differences. "
         f"The parameters of SE are {se.verdict}: {se.why.partition(' (')[0]}."
     )
