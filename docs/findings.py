@@ -233,18 +233,15 @@ def audit_summary() -> str:
 
 
 def audit_yolo() -> str:
-    """What the printed FLOPs of YOLOs say of attention, of global context and of norms that are fused."""
-    found = {(each.row, each.quantity): each for name in ("yolo12", "yolov8_fracture") for each in audits()[name]}
+    """What the printed figures of YOLOv8 say of norms that are fused, and of SE."""
+    found = {(each.row, each.quantity): each for each in audits()["yolov8_fracture"]}
     flops = {row: Fraction(each.printed.removesuffix("G")) for (row, key), each in found.items() if key == "macs"}
-    added = {name: flops[f"{name}, after"] - flops[f"{name}, before"] for name in ("YOLO12n", "YOLO12s")}
-    shares = (f"{float(each):.2f} G to {name}" for name, each in added.items())
     eca, gc = (float(flops[f"YOLOv8+{block}"] - flops["YOLOv8"]) for block in ("ECA", "GC"))
     se = found["YOLOv8+SE", "params"]
     return (
-        f"The change adds {' and '.join(shares)}: the products of attention. YOLOv8 with ECA, with twelve weights, "
-        f"is printed {eca:.1f} G above YOLOv8, and with global context {gc:.1f} G. The one without a block is fused, "
-        "those with one are not: the norms are most of both differences. "
-        f"The parameters of SE are {se.verdict}: {se.why.partition(' (')[0]}."
+        f"YOLOv8 with ECA, of twelve weights, is printed {eca:.1f} G above YOLOv8, and with global context {gc:.1f} G. "
+        "The figures are those of a fused network without a block and of unfused networks with one: norms are most of "
+        f"both differences. The parameters of SE are {se.verdict}: {se.why.partition(' (')[0]}."
     )
 
 

@@ -262,7 +262,6 @@ WHY = {
     **{("torchprofile", case): _SIZES for case in ("Encoder", "area", "grid", "simam", "swin", "ttt")},
     **{(tool, case): _MASK for tool in ("ptflops", "flop-counter-mode") for case in ("grid", "swin")},
     **{(tool, f"mmsegmentation {head}"): _SHARED for tool in ("thop", "thop-at-32", "calflops") for head in HEADS},
-    ("torchinfo", "grid"): "it counts the table of positions once, the convention once for each head",
 }
 
 
@@ -309,7 +308,10 @@ def join(files: list[str]) -> pd.DataFrame:
         counted |= {(str(case), tool): TOOLS[tool].count(calls) for tool in own["tool"]}
     numbers = [counted.get((row.case, row.tool)) for row in found.itertuples()]
     found["convention"] = pd.array(numbers, dtype="Int64")
-    found["why"] = [WHY.get((row.tool, row.case)) for row in found.itertuples()]
+    differs = found["printed"].notna() & (found["printed"] != found["convention"])
+    found["why"] = [
+        WHY.get((row.tool, row.case)) if odd else None for row, odd in zip(found.itertuples(), differs, strict=True)
+    ]
     return found
 
 
