@@ -47,9 +47,9 @@ lint: .venv/.dev
 	$(BIN)/python tests/docstring_rules.py
 	$(BIN)/python tests/owner_rules.py
 
-# The tests that need the packages of an extra, which are installed into .venv: runtimes, timm, scikit-learn.
+# The tests that need the packages of an extra, which are installed into .venv: runtimes, timm, ultralytics, scikit-learn.
 extras: .venv/.dev
-	$(PIP) --editable ".[onnx,openvino,networks,recall]"
+	$(PIP) --editable ".[onnx,openvino,networks,detectors,recall]"
 	$(call marked,extra) -n 2
 
 # The tests of what the authors alone run, with what it needs; see research/README.md.

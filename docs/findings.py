@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pandas as pd
@@ -198,6 +199,19 @@ def _scales(row: RecordRow) -> str:
     """`4096, 64`: the largest scales of the input at which forward pass and gradients are finite."""
     scales = (row["finite_forward"], row["finite_gradient"])
     return ", ".join("?" if scale is None else f"{scale:g}" for scale in scales)
+
+
+def audit_yolo() -> str:
+    """What the printed figures of YOLOv8 say of norms that are fused, and of SE."""
+    found = {(each.row, each.quantity): each for each in audits()["yolov8_fracture"]}
+    flops = {row: Fraction(each.printed.removesuffix("G")) for (row, key), each in found.items() if key == "macs"}
+    eca, gc = (float(flops[f"YOLOv8+{block}"] - flops["YOLOv8"]) for block in ("ECA", "GC"))
+    se = found["YOLOv8+SE", "params"]
+    return (
+        f"YOLOv8 with ECA, of twelve weights, is printed {eca:.1f} G above YOLOv8, and with global context {gc:.1f} G. "
+        "The figures are those of a fused network without a block and of unfused networks with one: norms are most of "
+        f"both differences. The parameters of SE are {se.verdict}: {se.why.partition(' (')[0]}."
+    )
 
 
 def audit_of(name: str) -> str:

@@ -87,14 +87,15 @@ def other_tools_conventions() -> str:
     rows = []
     for name, own in found.groupby("tool", sort=False):
         ran = own[own["printed"].notna()]
-        corrected = ran["kind"].isin(CORRECTED_BY)
+        corrected, is_network = ran["kind"].isin(CORRECTED_BY), ran["kind"].str.startswith("network")
         explained = ran["why"].notna()
         rows.append((
             f"`{name}`", f"{own['package'].iloc[0]} {own['version'].iloc[0]}",
-            _share(ran[corrected]["equal"]), _share(ran[~corrected]["equal"]),
+            *(_share(ran[each]["equal"]) for each in (corrected, ~corrected & ~is_network, is_network)),
             str(explained.sum()), str((~ran["equal"] & ~explained).sum()), str(len(own) - len(ran)),
         ))  # fmt: skip
-    headings = dict.fromkeys(("package", "equal", "equal, of others", "explained", "not explained", "fails"), "text")
+    names = ("package", "equal", "others", "networks", "explained", "not explained", "fails")
+    headings = dict.fromkeys(names, "text")
     total = f"{found['equal'].sum():,} of {len(found):,} numbers are equal, on {found['case'].nunique()} cases"
     return f"{markdown({'counter': 'label', **headings}, rows)}\n\n{total}: {source('counters')}."
 

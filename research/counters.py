@@ -1,9 +1,10 @@
 """Numbers of other counters for blocks, small modules and networks, beside the conventions of ctxbench.
 
 Each real counter is asked in an environment of its own, where it is installed beside what ctxbench needs:
-`python research/counters.py ask NAME FILE.csv` writes what it prints. `python research/counters.py join FILE.csv ...`
-writes results/counters: conventions.csv, with the number of the convention of the same name beside each, and
-evidence.json. Given conventions.csv itself, it counts again beside what the packages printed.
+`python research/counters.py ask NAME FILE.csv [CASE ...]` writes what it prints for these cases or kinds of cases, or
+for all. `python research/counters.py join FILE.csv ...` writes results/counters: conventions.csv, with the number of
+the convention of the same name beside each, and evidence.json. Of a case that is in several files the last one counts;
+given conventions.csv itself, the conventions are counted again beside what the packages printed.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -52,6 +53,14 @@ class Of(nn.Module):
 
 def _tokens(x: Tensor) -> Tensor:
     return functional.avg_pool2d(x, 8).flatten(2).transpose(1, 2).contiguous()
+
+
+def _recurrent(layer: nn.Module) -> nn.Module:
+    return Of(lambda x, layer: layer(_tokens(x))[0], layer)
+
+
+def _cell(layer: nn.Module) -> nn.Module:
+    return Of(lambda x, layer: layer(x.mean((2, 3)))[0], layer)
 
 
 # Small modules of 8 channels: a layer, or a function, of each kind that counters treat in their own way.
@@ -94,6 +103,15 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
         lambda x, attention: attention(*[_tokens(x)] * 3)[0], nn.MultiheadAttention(8, 2, batch_first=True)
     ),
     "a layer called twice": lambda: Of(lambda x, conv: conv(conv(x)), nn.Conv2d(8, 8, 1)),
+    "RNN": lambda: _recurrent(nn.RNN(8, 16, batch_first=True)),
+    "RNN, two layers": lambda: _recurrent(nn.RNN(8, 16, 2, batch_first=True)),
+    "GRU": lambda: _recurrent(nn.GRU(8, 16, batch_first=True)),
+    "GRU, two ways": lambda: _recurrent(nn.GRU(8, 16, batch_first=True, bidirectional=True)),
+    "LSTM": lambda: _recurrent(nn.LSTM(8, 16, batch_first=True)),
+    "LSTM, two layers, no bias": lambda: _recurrent(nn.LSTM(8, 16, 2, bias=False, batch_first=True)),
+    "RNN cell": lambda: _cell(nn.RNNCell(8, 16)),
+    "GRU cell": lambda: _cell(nn.GRUCell(8, 16)),
+    "LSTM cell": lambda: _cell(nn.LSTMCell(8, 16)),
     "squeeze and excitation": lambda: Of(
         lambda x, *layers: x * nn.Sequential(*layers)(x),
         nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 2, 1), nn.ReLU(), nn.Conv2d(2, 8, 1), nn.Sigmoid(),
@@ -106,13 +124,30 @@ LATER = (
     *("area", "deformable", "dwconv", "eca", "ema_multiscale", "gated_cnn", "grid", "neighborhood", "pool", "simam"),
     *("ssd", "swin", "ttt"),
 )
-# Networks by their names, each with a block.
+# The module of `own_modules.py` that rules were corrected by.
+SEEN = "Recurrent"
+# Networks of ctxbench, each with a block; the whole heads of mmsegmentation; networks of the two libraries.
 NETWORKS = {"vit_small": "mhsa", "convnext_tiny": "lka", "resnet18_os32": "gc", "resnet50_d8": "sa"}
-IMAGE = (1, 3, 128, 128)
+HEADS = ("EMANet", "gc")
+TORCHVISION = ("swin_t", "resnet50", "mobilenet_v3_large")
+TIMM = ("seresnet50", "efficientnet_b0", "poolformer_s12", "edgenext_small", "mambaout_femto")
+IMAGE, SMALL_IMAGE = (1, 3, 128, 128), (1, 3, 64, 64)
 
 
-def _network(name: str) -> nn.Module:
-    return networks.get(name).build(registry.get(NETWORKS[name]).build, IMAGE)
+def _network(name: str, block: str, shape: tuple[int, int, int, int]) -> nn.Module:
+    return networks.get(name).build(registry.get(block).build, shape)
+
+
+def _torchvision(name: str) -> nn.Module:
+    timm()  # which imports a torchvision that is of another torch, too
+    return cast(nn.Module, getattr(import_module("torchvision.models"), name)())
+
+
+def _libraries() -> "Cases":
+    builders = {"torchvision": (TORCHVISION, _torchvision), "timm": (TIMM, timm().create_model)}
+    for library, (names, build) in builders.items():
+        for name in names:
+            yield f"network of {library}", f"{library} {name}", partial(build, name), SMALL_IMAGE
 
 
 Cases = Iterator[tuple[str, str, Callable[[], nn.Module], tuple[int, ...]]]
@@ -125,9 +160,14 @@ def cases() -> Cases:
     for name, build in MODULES.items():
         yield "small module", name, build, SMALL
     for name, build in OWN.items():
-        yield "own module", name, build, OWN_SHAPE
+        yield "small module" if name == SEEN else "own module", name, build, OWN_SHAPE
     for name, block in NETWORKS.items():
-        yield "network", f"{name} with {block}", partial(_network, name), IMAGE
+        yield "network", f"{name} with {block}", partial(_network, name, block, IMAGE), IMAGE
+    for head in HEADS:
+        block = head if head in registry.names() else f"ctxbench.networks.mmsegmentation:{head}"
+        build = partial(_network, "mmsegmentation", block, SMALL_IMAGE)
+        yield "network of mmsegmentation", f"mmsegmentation {head}", build, SMALL_IMAGE
+    yield from _libraries()
 
 
 def of_thop(module: nn.Module, x: Tensor) -> float:
@@ -216,18 +256,17 @@ ASKED: dict[str, tuple[str, Callable[[nn.Module, Tensor], float]]] = {
 # Reasons of differences, by the counter and the case.
 _SIZES = "it counts products of sizes, too"
 _MASK = "a mask that needs a gradient is not fused, and its products are seen; the convention has no gradients"
-_RECURRENT = "it counts recurrent layers, which the convention does not"
+_SHARED = "the block has two names in the network: it is hooked for each, and both are summed"
 WHY = {
     ("torchprofile", "nn.MultiheadAttention"): f"the mean of the affinity, which nobody uses, is not traced; {_SIZES}",
     **{("torchprofile", case): _SIZES for case in ("Encoder", "area", "grid", "simam", "swin", "ttt")},
     **{(tool, case): _MASK for tool in ("ptflops", "flop-counter-mode") for case in ("grid", "swin")},
-    ("torchinfo", "grid"): "it counts the table of positions, which the convention does not",
-    **dict.fromkeys((("thop", "Recurrent"), ("thop-at-32", "Recurrent"), ("torchinfo", "Recurrent")), _RECURRENT),
+    **{(tool, f"mmsegmentation {head}"): _SHARED for tool in ("thop", "thop-at-32", "calflops") for head in HEADS},
 }
 
 
-def ask(name: str) -> Iterator[dict[str, Any]]:
-    """Numbers that a real counter prints for each case; one that fails has its error instead.
+def ask(name: str, only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Numbers that a counter prints for each case, or for those of these names and kinds; one that fails has its error.
 
     Each case has a process of its own: calflops leaves its functions in the place of PyTorch's where it fails.
     """
@@ -235,8 +274,10 @@ def ask(name: str) -> Iterator[dict[str, Any]]:
     timm()  # before a counter imports torchvision, whose operators may be of another torch
     import_module(package)
     torch.set_num_threads(1)
-    with get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+    with get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         for place, (kind, case, _, _) in enumerate(cases()):
+            if only and not {kind, case} & {*only}:
+                continue
             row = {"kind": kind, "case": case, "tool": name, "package": package, "version": version(package)}
             yield row | pool.apply(_asked, (name, place))
 
@@ -256,11 +297,21 @@ def join(files: list[str]) -> pd.DataFrame:
     from ctxbench.plugins.macs.tools.calls import Calls
     from ctxbench.plugins.macs.tools.table import TOOLS
 
-    calls = {case: Calls(build(), shape) for _, case, build, shape in cases()}
     found = pd.concat([pd.read_csv(file) for file in files], ignore_index=True)
-    numbers = [TOOLS[row.tool].count(calls[row.case]) if pd.notna(row.printed) else None for row in found.itertuples()]
+    found = found.drop_duplicates(["case", "tool"], keep="last")
+    known = {case: (kind, build, shape) for kind, case, build, shape in cases()}
+    found["kind"] = [known[case][0] for case in found["case"]]
+    counted: dict[tuple[str, str], int] = {}
+    for case, own in found[found["printed"].notna()].groupby("case"):
+        _, build, shape = known[str(case)]
+        calls = Calls(build(), shape)
+        counted |= {(str(case), tool): TOOLS[tool].count(calls) for tool in own["tool"]}
+    numbers = [counted.get((row.case, row.tool)) for row in found.itertuples()]
     found["convention"] = pd.array(numbers, dtype="Int64")
-    found["why"] = [WHY.get((row.tool, row.case)) for row in found.itertuples()]
+    differs = found["printed"].notna() & (found["printed"] != found["convention"])
+    found["why"] = [
+        WHY.get((row.tool, row.case)) if odd else None for row, odd in zip(found.itertuples(), differs, strict=True)
+    ]
     return found
 
 
@@ -268,7 +319,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     if sys.argv[1] == "ask":
-        pd.DataFrame(ask(sys.argv[2])).to_csv(sys.argv[3], index=False, lineterminator="\n")
+        pd.DataFrame(ask(sys.argv[2], sys.argv[4:])).to_csv(sys.argv[3], index=False, lineterminator="\n")
         return
     evidence = stamp()
     found = join(sys.argv[2:])

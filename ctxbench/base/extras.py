@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from ctxbench.plugin import brought
 
 # What is imported, by the extra of ctxbench that brings it.
-PACKAGES = {"networks": ("timm", "torchvision")}
+PACKAGES = {"networks": ("timm", "torchvision"), "detectors": ("ultralytics",)}
 
 
 def packages_of(extra: str) -> Sequence[str]:

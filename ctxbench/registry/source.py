@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -20,7 +21,7 @@ def find_source(dotted: str) -> Path:
     for index in range(len(parts)):
         spec = PathFinder.find_spec(".".join(parts[: index + 1]), search)
         if spec is None:
-            spec = importlib.util.find_spec(dotted) if index == 0 else None
+            spec = importlib.util.find_spec(dotted) if index == 0 or parts[0] in sys.modules else None
         if spec is None:
             raise UsageError(f"there is no module {dotted!r}")
         if spec.name == dotted:

@@ -18,9 +18,12 @@ def convention_of(figures: Sequence[Figure]) -> Changes | None:
     equal = [each for each in figures if each.fits(())]
     rest = [each for each in figures if not each.fits(())]
     most, found = len(equal), Changes()
-    for changes in dict.fromkeys(changes for each in rest for changes in each.others):
+    tried = [] if _are_alike(rest) else [changes for each in rest for changes in each.others]
+    for changes in dict.fromkeys(tried):
+        if most == len(figures):
+            break
         gained = [each for each in rest if each.fits(changes)]
-        if len({each.count(changes) for each in gained}) < EVIDENCE:
+        if _are_alike(gained, changes):
             continue
         kept = len(gained) + _kept(equal, changes, most - len(gained))
         if kept > most:
@@ -28,19 +31,29 @@ def convention_of(figures: Sequence[Figure]) -> Changes | None:
     return found if 2 * most > len(figures) else None
 
 
-def counters_of(figures: Sequence[Figure]) -> list[Changes]:
-    """Counters by whose conventions most figures are equal: more than half, and those of two different counts."""
-    if len(figures) < EVIDENCE:
+def counters_of(figures: Sequence[Figure], other: Changes | None) -> list[Changes]:
+    """Counters by whose conventions most figures are equal, more than half.
+
+    They have to explain two different counts that the `other` convention (None: there is none) does not.
+    """
+    rest = [each for each in figures if other is None or not each.fits(other)]
+    if _are_alike(rest) or not figures[0].tools:
         return []
     for each in figures:
         each.recount.counts(each.case, TOOLS.values())
     equal = {changes: [each for each in figures if each.fits(changes)] for changes in figures[0].tools}
-    most = max(map(len, equal.values()), default=0)
+    most = max(map(len, equal.values()))
     return [
         changes
         for changes, own in equal.items()
-        if len(own) == most and 2 * most > len(figures) and len({each.count(changes) for each in own}) >= EVIDENCE
+        if len(own) == most > max(len(figures) / 2, len(figures) - len(rest))
+        and not _are_alike([each for each in own if each in rest], changes)
     ]
+
+
+def _are_alike(figures: Sequence[Figure], changes: Changes = ()) -> bool:
+    """Return whether figures have too few different counts to be evidence for a convention."""
+    return len({each.count(changes) for each in figures}) < EVIDENCE
 
 
 def _kept(equal: Sequence[Figure], changes: Changes, needed: int) -> int:

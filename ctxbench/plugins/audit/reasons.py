@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from ctxbench.base.number import significant
@@ -13,32 +14,9 @@ from ctxbench.plugins.audit.figure import Figure
 
 # The sides of images and maps, and the batches, that a figure may be of.
 SIDES = (
-    32,
-    48,
-    56,
-    64,
-    96,
-    97,
-    112,
-    128,
-    129,
-    160,
-    192,
-    224,
-    240,
-    256,
-    288,
-    299,
-    320,
-    384,
-    416,
-    448,
-    480,
-    512,
-    640,
-    768,
-    1024,
-)
+    32, 48, 56, 64, 96, 97, 112, 128, 129, 160, 192, 224, 240, 256, 288,
+    299, 320, 384, 416, 448, 480, 512, 640, 768, 1024,
+)  # fmt: skip
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Another input changes a figure by so much at least.
 LEAST = 1.1
@@ -67,6 +45,9 @@ def explanations(figure: Figure, column: Sequence[Figure], changes: Changes) -> 
         printed = Printed.parse(text)
         if printed.value != figure.printed.value and printed.rounds(value, figure.unit):
             yield f"with two digits exchanged, {text}, it is equal"
+    convention = figure.convention(changes) if changes else None
+    if convention and replace(convention, cut=True).agrees(figure.printed, value):
+        yield "cut, not rounded, it is equal"
     for power in POWERS:
         if figure.printed.value and figure.is_printed(value, -power):
             yield f"it is 10^{power} times the count: {'another prefix' if abs(power) % 3 == 0 else 'the point is off'}"

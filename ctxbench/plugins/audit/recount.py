@@ -14,6 +14,12 @@ from ctxbench.plugins.audit.conventions import TOOLS
 
 # Counts these of a case: the numbers by name, and why others are not known.
 Count = Callable[[Case, Iterable[str]], tuple[Mapping[str, int], Mapping[str, str]]]
+# Counts that cost no more together: who asks for one is told all.
+TOGETHER = (
+    {"params", "params_matrices", "buffers"},
+    {"params_bias", "params_norm", "params_vectors"},
+    {"macs", "macs_matmul", "macs_layers", "macs_norm"},
+)
 # Where libraries have the functions that build their networks.
 LIBRARIES = {"timm": "timm.models", "torchvision": "torchvision.models"}
 
@@ -92,6 +98,7 @@ class Recount:
         key, names = (case.reference, case.id), {*names}
         values, missing = self._values.setdefault(key, {}), self._missing.setdefault(key, {})
         if new := names - values.keys() - missing.keys():
+            new = new.union(*(each for each in TOGETHER if each & new)) - values.keys() - missing.keys()
             try:
                 found, lacking = self.count(case, sorted(new)) if key not in self.failed else ({}, {})
             except UsageError as error:

@@ -20,9 +20,6 @@ from ctxbench.registry.formula import FormulaError, evaluate
 NO_TIME = "a time is measured on its device, not counted"
 NO_COUNT = "ctxbench does not count it"
 WEIGHTS = "its weights alone, all applied at each position, take more"
-# Counts that one pass gives: those of a row are asked for at once.
-PARAMS = ("params", "params_bias", "params_norm", "params_vectors", "params_matrices", "buffers")
-MACS = ("macs", "macs_matmul", "macs_layers", "macs_norm")
 # By row and quantity.
 Findings = dict[tuple[str, str], Finding]
 
@@ -56,12 +53,9 @@ def judge(recount: Recount, on_row: Callable[[str], object] = lambda row: None) 
 def _count(recount: Recount, row: str) -> None:
     """Count what the figures of a row need. UsageError names its line where a closed form cannot be evaluated."""
     figures = [Figure(recount, row, quantity) for quantity in recount.table.rows[row].printed if quantity in COUNTS]
-    names = {name for each in figures for name in each.own.needs}
-    for group in (PARAMS, MACS):
-        names |= {*group} if any(each.quantity == group[0] for each in figures) else set()
     try:
         if figures:
-            recount.counts(figures[0].case, names)
+            recount.counts(figures[0].case, {name for each in figures for name in each.own.needs})
         for each in figures:
             each.counted(each.own)
     except FormulaError as error:
@@ -72,7 +66,7 @@ def _count(recount: Recount, row: str) -> None:
 class _Column:
     """The figures of a quantity that can be judged, the convention of most of them, and those that cannot.
 
-    `counters` are those that counted most of them, where no other convention holds.
+    `counters` are those that explain more of them than any other convention.
     """
 
     figures: Sequence[Figure]
@@ -88,7 +82,7 @@ class _Column:
         missing = {each: each.missing for each in figures if each.missing}
         judged = [each for each in figures if each not in missing]
         changes = convention_of(judged)
-        counters = counters_of(judged) if changes is None else ()
+        counters = counters_of(judged, changes)
         return cls(judged, next(iter(counters), changes), counters, missing)
 
     def findings(self) -> Findings:

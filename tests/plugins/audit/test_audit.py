@@ -30,8 +30,13 @@ ROOT = Path(__file__).parents[3]
 FINDINGS = ROOT / "results" / "audit"
 # Of mmsegmentation's networks, which take ten minutes, a few rows are counted.
 STORED = sorted(path for path in FINDINGS.glob("*.csv") if path.stem != "mmsegmentation")
-OF_TIMM = {"timm"} | {
-    path.stem for path in (ROOT / "published").glob("*.toml") if '"timm:' in path.read_text(encoding="utf-8")
+EXTRAS = {
+    **{
+        path.stem: ["networks"]
+        for path in (ROOT / "published").glob("*.toml")
+        if '"timm:' in path.read_text(encoding="utf-8") or path.stem == "timm"
+    },
+    **{name: ["networks", "detectors"] for name in ("yolo11", "yolo12", "yolov8_fracture")},
 }
 Command = Callable[..., Done]
 
@@ -473,7 +478,7 @@ def test_counts_are_kept_between_runs(monkeypatch: pytest.MonkeyPatch, tmp_path:
 @pytest.mark.parametrize(
     "stored",
     [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.extra("networks")] * (path.stem in OF_TIMM))
+        pytest.param(path, id=path.stem, marks=[pytest.mark.extra(each) for each in EXTRAS.get(path.stem, ())])
         for path in STORED
     ],
 )

@@ -34,6 +34,8 @@ FUNCTIONS = (
     "torch.einsum",
     "Tensor.__matmul__",
 )
+# Composite operators of which a trace has the parts.
+_UNRECORDED = {f"aten::{cell}_cell" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
 _OWNERS: dict[str, Any] = {"functional": functional, "torch": torch, "Tensor": Tensor}
 
 
@@ -41,9 +43,15 @@ _OWNERS: dict[str, Any] = {"functional": functional, "torch": torch, "Tensor": T
 class LayerCall:
     """A call of a submodule: the tensors that it is given, and its output."""
 
-    layer: nn.Module
+    layer: Any
     inputs: Sequence[Any]
     output: Any
+
+    @property
+    def input(self) -> Tensor:
+        """Its first argument."""
+        found: Tensor = self.inputs[0]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,14 +217,15 @@ class _Watch(TorchDispatchMode):
         name = func.name().partition(".")[0].removesuffix("_")
         args, kwargs = on_one_device(args, kwargs or {})
         around = tuple(self._around)
-        self._around.append(name)
+        if name not in _UNRECORDED:
+            self._around.append(name)
         try:
             with self:
                 output = func.decompose(*args, **kwargs)
             if output is NotImplemented:
                 output = func(*args, **kwargs)
         finally:
-            self._around.pop()
+            self._around = [*around]
         place = self._places.forward()
         self.operators.append(
             OperatorCall(name, args, output, place, around, tuple(self._functions), tuple(self._running))
@@ -224,31 +233,37 @@ class _Watch(TorchDispatchMode):
         return output
 
 
+def layers(*names: str) -> list[type]:
+    """The layers of these names for one, two and three axes, such as `Conv` of `nn.Conv2d`."""
+    return [getattr(nn, f"{name}{axes}d") for name in names for axes in (1, 2, 3)]
+
+
 def by_operators(rules: Mapping[str, Rule]) -> Counting:
     """Count and sight of a tool with rules for operators of a traced pass, where no part of a composite one is seen."""
-
-    def count(calls: Calls) -> int:
-        return sum(rules[each.name](each) for each in calls.operators if each.name in rules and not each.around)
-
-    return count, lambda call: (*call.around, call.name)[0] in rules
+    return (
+        lambda calls: _total(rules, [each for each in calls.operators if not each.around], lambda call: call.name),
+        lambda call: (*call.around, call.name)[0] in rules,
+    )
 
 
 def by_layers(rules: Mapping[type, LayerRule]) -> Counting:
     """Count and sight of a tool that hooks layers of these very types."""
-
-    def count(calls: Calls) -> int:
-        return sum(rules[type(each.layer)](each) for each in calls.layers if type(each.layer) in rules)
-
-    return count, lambda call: any(type(each) in rules for each in call.layers)
+    return (
+        lambda calls: _total(rules, calls.layers, lambda call: type(call.layer)),
+        lambda call: any(type(each) in rules for each in call.layers),
+    )
 
 
 def by_functions(rules: Mapping[str, FunctionRule]) -> Counting:
     """Count and sight of a tool that puts its own in the place of these functions."""
+    return (
+        lambda calls: _total(rules, calls.functions, lambda call: call.name),
+        lambda call: any(name in rules for name in call.functions),
+    )
 
-    def count(calls: Calls) -> int:
-        return sum(rules[each.name](each) for each in calls.functions if each.name in rules)
 
-    return count, lambda call: any(name in rules for name in call.functions)
+def _total(rules: Mapping[Any, Callable[[Any], int]], calls: Sequence[Any], key: Callable[[Any], Any]) -> int:
+    return sum(rules[key(each)](each) for each in calls if key(each) in rules)
 
 
 def of_one_image(count: Callable[[Calls], int]) -> Callable[[Calls], int]:

@@ -3,15 +3,12 @@
 from collections.abc import Callable
 from math import prod
 
-from torch import nn
-
 from ctxbench.plugins.macs.tools.calls import (
     CONVOLUTIONS,
     POOLS,
     Calls,
     FunctionCall,
     FunctionRule,
-    LayerCall,
     Tool,
     by_functions,
     by_layers,
@@ -59,12 +56,9 @@ RULES: dict[str, FunctionRule] = {
     **each(_convolution, CONVOLUTIONS),
     **each(inputs, (*POOLS, *_ACTIVATIONS)),
     **each(_resized, ("interpolate", "upsample")),
-    **each(outputs(), ("mul", "add"), "torch"),
-    **each(outputs(), ("mul", "add"), "Tensor"),
-    **each(twice(product), ("matmul", "mm", "bmm"), "torch"),
-    **each(twice(product), ("matmul", "mm", "bmm"), "Tensor"),
-    **each(product_and_sum(2), ("addmm", "baddbmm"), "torch"),
-    "Tensor.addmm": product_and_sum(2),
+    **each(outputs(), ("mul", "add"), "torch", "Tensor"),
+    **each(twice(product), ("matmul", "mm", "bmm"), "torch", "Tensor"),
+    **dict.fromkeys(("torch.addmm", "Tensor.addmm", "torch.baddbmm"), product_and_sum(2)),
     "Tensor.__matmul__": twice(product),
     "torch.einsum": _einsum,
     "functional.linear": twice(linear),
@@ -77,12 +71,7 @@ RULES: dict[str, FunctionRule] = {
 _of_functions, _sees = by_functions(RULES)
 
 
-def _recurrent(call: LayerCall) -> int:
-    assert isinstance(call.layer, nn.RNNBase)
-    return recurrent(call.layer, prod(call.inputs[0].shape[:-1]), 2, biases=False)
-
-
-_of_layers, _ = by_layers(dict.fromkeys((nn.RNN, nn.GRU, nn.LSTM), _recurrent))
+_of_layers, _ = by_layers(recurrent(2))
 
 
 def count_by(functions: Callable[[Calls], int]) -> Callable[[Calls], int]:

@@ -14,11 +14,13 @@ _ATTENTION = "aten::scaled_dot_product_attention"
 def below_autograd(products: Collection[str], rule: Rule) -> Counting:
     """Count and sight of a tool with a rule for these products, as composites call them.
 
-    It sees the products of attention where the CPU has no fused operator for them.
+    It sees the products of attention where the CPU has no fused operator for them, and none of an LSTM, which it fuses.
     """
 
     def sees(call: OperatorCall) -> bool:
-        return not is_fusible(*call.args[:3]) if call.name == _ATTENTION else call.name in products
+        if call.name == _ATTENTION:
+            return not is_fusible(*call.args[:3])
+        return call.name in products and "aten::lstm" not in call.around
 
     def count(calls: Calls) -> int:
         return sum(rule(each) for each in calls.operators if sees(each))
@@ -32,7 +34,7 @@ TOOL = Tool(
     "FlopCounterMode",
     "torch 2.13.0",
     "FLOPs",
-    "matrix products and convolutions, two FLOPs for each multiply-accumulate; on the CPU no fused attention",
+    "matrix products and convolutions, two FLOPs for each multiply-accumulate; on the CPU no fused attention, no LSTM",
     _count,
     _sees,
 )

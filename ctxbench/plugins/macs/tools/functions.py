@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
 
 import numpy as np
 from torch import nn
 
 from ctxbench.plugins.macs.rules import PRODUCTS
-from ctxbench.plugins.macs.tools.calls import FunctionCall, FunctionRule, first
+from ctxbench.plugins.macs.tools.calls import FunctionCall, FunctionRule, LayerCall, LayerRule, first
 
-# Operations for each hidden channel and step: gates, sums and products of elements.
-_OF_A_CELL = {nn.RNN: 1, nn.GRU: 7, nn.LSTM: 10}
+_CELLS = ((nn.RNN, nn.RNNCell), (nn.GRU, nn.GRUCell), (nn.LSTM, nn.LSTMCell))
 
 
 def linear(call: FunctionCall) -> int:
@@ -47,12 +48,25 @@ def einsum_operations(equation: str, shapes: Sequence[Sequence[int]]) -> int:
     return int(float(found[1]))
 
 
-def recurrent(layer: nn.RNNBase, steps: int, times: int, biases: bool) -> int:
-    """All weights for each step, the operations of a cell, and the biases."""
-    weights = sum(each.numel() for each in layer.parameters() if each.ndim == 2)
-    vectors = sum(each.numel() for each in layer.parameters() if each.ndim == 1) if biases else 0
-    cells = layer.num_layers * (1 + layer.bidirectional) * layer.hidden_size
-    return steps * (times * weights + vectors + _OF_A_CELL[type(layer)] * cells)
+def recurrent(times: int, of_lstm: int = 10) -> dict[type, LayerRule]:
+    """Rules for recurrent layers and cells: all weights for each step, the biases, the elementwise work of a cell.
+
+    That is, for each hidden channel and direction, one operation of an RNN, seven of a GRU and `of_lstm` of an LSTM.
+    Where a product counts two `times`, a sum of k products takes k - 1 additions.
+    """
+    kinds = zip(_CELLS, (1, 3, 4), (1, 7, of_lstm), strict=True)
+    return {cell: _recurrent(times, gates, own) for cells, gates, own in kinds for cell in cells}
+
+
+def _recurrent(times: int, gates: int, own: int) -> LayerRule:
+    def rule(call: LayerCall) -> int:
+        layer: Any = call.layer
+        weights, biases = (sum(each.numel() for each in layer.parameters() if each.ndim == axes) for axes in (2, 1))
+        cells = layer.hidden_size * getattr(layer, "num_layers", 1) * (1 + getattr(layer, "bidirectional", False))
+        sums = 2 * gates * cells if times > 1 else 0
+        return int(prod(call.input.shape[:-1]) * (times * weights + biases - sums + own * cells))
+
+    return rule
 
 
 def outputs(times: int = 1) -> FunctionRule:
@@ -70,6 +84,6 @@ def norm(weight: int, plain: int, affine: int) -> FunctionRule:
     return lambda call: call.input.numel() * (plain if call.argument(weight, "weight") is None else affine)
 
 
-def each(rule: FunctionRule, names: Iterable[str], owner: str = "functional") -> dict[str, FunctionRule]:
-    """The same rule for several functions."""
-    return {f"{owner}.{name}": rule for name in names}
+def each(rule: FunctionRule, names: Iterable[str], *owners: str) -> dict[str, FunctionRule]:
+    """The same rule for several functions of these owners; none: of `torch.nn.functional`."""
+    return {f"{owner}.{name}": rule for name in names for owner in owners or ("functional",)}

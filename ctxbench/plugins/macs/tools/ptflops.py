@@ -16,7 +16,7 @@ TOOL = Tool(
     "ptflops",
     "ptflops 0.7.5",
     "MACs",
-    "matrix products and convolutions once, with biases, of one image, whatever the batch; no fused attention",
+    "matrix products and convolutions once, with biases, of one image, whatever the batch; no fused attention, no LSTM",
     of_one_image(_count),
     _sees,
 )

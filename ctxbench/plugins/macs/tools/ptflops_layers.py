@@ -1,10 +1,7 @@
 """ptflops with its backend `pytorch`: layers by hooks, and what a module calls as functions of PyTorch."""
 
-from math import prod
-
 from torch import nn
 
-from ctxbench.plugins.macs.tools import thop
 from ctxbench.plugins.macs.tools.calls import (
     POOLS,
     Calls,
@@ -15,6 +12,7 @@ from ctxbench.plugins.macs.tools.calls import (
     Tool,
     by_functions,
     by_layers,
+    layers,
     of_one_image,
 )
 from ctxbench.plugins.macs.tools.functions import each, inputs, outputs, product, product_and_sum, recurrent
@@ -22,21 +20,18 @@ from ctxbench.plugins.macs.tools.functions import each, inputs, outputs, product
 
 def _convolution(call: LayerCall) -> int:
     """All weights once for each position of the output, or of the input if transposed, and the biases."""
-    layer = call.layer
-    assert isinstance(layer, nn.modules.conv._ConvNd)
-    at = call.inputs[0] if layer.transposed else call.output
-    biases = call.output.numel() if layer.bias is not None else 0
-    return int(layer.weight.numel() * at.numel() // at.shape[1] + biases)
+    at = call.input if call.layer.transposed else call.output
+    biases = call.output.numel() if call.layer.bias is not None else 0
+    return int(call.layer.weight.numel() * at.numel() // at.shape[1] + biases)
 
 
 def _linear(call: LayerCall) -> int:
-    assert isinstance(call.layer, nn.Linear)
     return int(call.output.numel() * (call.layer.in_features + (call.layer.bias is not None)))
 
 
 def _norm(call: LayerCall) -> int:
     """Two operations an element; one without weights, and of layer norm."""
-    return int(call.inputs[0].numel() * (2 if getattr(call.layer, "affine", False) else 1))
+    return call.input.numel() * (2 if getattr(call.layer, "affine", False) else 1)
 
 
 def _output(call: LayerCall) -> int:
@@ -44,18 +39,12 @@ def _output(call: LayerCall) -> int:
 
 
 def _input(call: LayerCall) -> int:
-    return int(call.inputs[0].numel())
-
-
-def _recurrent(call: LayerCall) -> int:
-    assert isinstance(call.layer, nn.RNNBase)
-    return recurrent(call.layer, prod(call.inputs[0].shape[:-1]), 1, biases=True)
+    return call.input.numel()
 
 
 def _attention(call: LayerCall) -> int:
     """Projections with biases, the scale of the query, both products, the softmax."""
     layer, (query, key, value) = call.layer, call.inputs[:3]
-    assert isinstance(layer, nn.MultiheadAttention)
     axis = 1 if layer.batch_first else 0
     affinity = query.numel() * key.shape[axis]  # multiply-accumulates of all heads
     biases = layer.in_proj_bias is not None
@@ -65,24 +54,20 @@ def _attention(call: LayerCall) -> int:
 
 
 LAYERS: dict[type, LayerRule] = {
-    **{kind: _convolution for kind in thop.RULES if issubclass(kind, nn.modules.conv._ConvNd)},
+    **dict.fromkeys(layers("Conv", "ConvTranspose"), _convolution),
     nn.Linear: _linear,
     nn.MultiheadAttention: _attention,
-    **dict.fromkeys((nn.RNN, nn.GRU, nn.LSTM), _recurrent),
-    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm), _norm),
-    **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), _norm),
+    **recurrent(1),
+    **dict.fromkeys((*layers("BatchNorm", "InstanceNorm"), nn.LayerNorm, nn.GroupNorm), _norm),
     **dict.fromkeys((nn.ReLU, nn.PReLU, nn.ELU, nn.LeakyReLU, nn.ReLU6, nn.GELU, nn.Upsample), _output),
-    **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), _input),
-    **dict.fromkeys((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d), _input),
-    **dict.fromkeys((nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d), _input),
+    **dict.fromkeys(layers("AvgPool", "MaxPool", "AdaptiveAvgPool", "AdaptiveMaxPool"), _input),
 }
 # Layers call these, too, which then count twice.
 FUNCTIONS: dict[str, FunctionRule] = {
     **each(inputs, (*POOLS, "relu", "prelu", "elu", "relu6", "gelu", "silu", "softmax")),
     **each(outputs(), ("interpolate", "upsample")),
-    **{name: outputs() for name in ("torch.mul", "torch.add", "Tensor.mul", "Tensor.add")},
-    **each(product, ("matmul", "mm", "bmm"), "torch"),
-    **each(product, ("matmul", "mm", "bmm"), "Tensor"),
+    **each(outputs(), ("mul", "add"), "torch", "Tensor"),
+    **each(product, ("matmul", "mm", "bmm"), "torch", "Tensor"),
     **dict.fromkeys(("torch.addmm", "Tensor.addmm", "torch.baddbmm"), product_and_sum(1)),
 }
 _of_layers, _sees_layers = by_layers(LAYERS)

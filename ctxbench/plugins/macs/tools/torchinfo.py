@@ -2,34 +2,39 @@
 
 from math import prod
 
-from ctxbench.plugins.macs.tools.calls import Calls, LayerCall, OperatorCall, Tool
+from torch import nn
 
-# Parameters of other names are not counted.
+from ctxbench.plugins.macs.tools.calls import Calls, LayerCall, OperatorCall, Tool, first
+
+# Parameters are counted that have one of these in their names.
 NAMES = ("weight", "bias")
 
 
-def _is_leaf(call: LayerCall) -> bool:
-    return not [*call.layer.children()]
+def _is_leaf(layer: nn.Module) -> bool:
+    return not [*layer.children()]
+
+
+def _counted(layer: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [each for each in layer.named_parameters() if any(name in each[0] for name in NAMES)]
 
 
 def _of_layer(call: LayerCall) -> int:
-    """The sizes of its weight and bias, times the batch, and the positions of a convolution."""
-    output = call.output[0] if isinstance(call.output, tuple | list) else call.output
-    params = sum(each.numel() for name, each in call.layer.named_parameters() if name in NAMES)
-    positions = prod(output.shape[2:]) if "Conv" in type(call.layer).__name__ else 1
-    return int(params * output.shape[0] * positions)
+    """The sizes of its weight and bias, times the batch, and the positions of a convolution.
+
+    Those of other names, as of recurrent layers, times the first two sizes of its output.
+    """
+    shape = first(call.output).shape
+    positions = prod(shape[2:]) if "Conv" in type(call.layer).__name__ else 1
+    of_name = dict.fromkeys(NAMES, shape[0] * positions)
+    return sum(each.numel() * of_name.get(name, prod(shape[:2])) for name, each in _counted(call.layer))
 
 
 def _count(calls: Calls) -> int:
-    return sum(_of_layer(each) for each in calls.layers if _is_leaf(each))
+    return sum(_of_layer(each) for each in calls.layers if _is_leaf(each.layer))
 
 
 def _sees(call: OperatorCall) -> bool:
-    return (
-        bool(call.layers)
-        and not [*call.layers[-1].children()]
-        and any(name in NAMES for name, _ in call.layers[-1].named_parameters())
-    )
+    return bool(call.layers and _is_leaf(call.layers[-1]) and _counted(call.layers[-1]))
 
 
 TOOL = Tool(
