@@ -202,7 +202,7 @@ def _scales(row: RecordRow) -> str:
 
 
 def audit_yolo() -> str:
-    """What the printed figures of YOLOv8 say of norms that are fused, and of SE."""
+    """Printed figures of YOLOv8 that tell of fused norms, and of SE."""
     found = {(each.row, each.quantity): each for each in audits()["yolov8_fracture"]}
     flops = {row: Fraction(each.printed.removesuffix("G")) for (row, key), each in found.items() if key == "macs"}
     eca, gc = (float(flops[f"YOLOv8+{block}"] - flops["YOLOv8"]) for block in ("ECA", "GC"))

@@ -1,4 +1,4 @@
-"""What GPUs showed, from the newest `results/gpu-NAME` and the run of Table 3 beside it."""
+"""Findings of GPU runs, from the newest `results/gpu-NAME` and the run of Table 3 beside it."""
 
 import csv
 import json

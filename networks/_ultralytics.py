@@ -30,7 +30,7 @@ def detector(*, config: str, classes: int = 80, fused: bool = True) -> nn.Module
     os.environ |= {"YOLO_OFFLINE": "true", "YOLO_VERBOSE": "false"}
     from ultralytics.nn.tasks import DetectionModel
 
-    class Detector(DetectionModel):
+    class Detector(DetectionModel):  # type: ignore[misc]  # of a package without types
         """Keeps the strides of its maps, whose values it reads, where they are."""
 
         def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -81,4 +81,5 @@ class ResCBAM(nn.Module):
             y = norm(convolution(y if y is x else nn.functional.leaky_relu(y, 0.1)))
         y = y * self.channels(self.pool(y)).sigmoid()
         both = torch.cat([y.mean(1, keepdim=True), y.amax(1, keepdim=True)], 1)
-        return (y * self.places(both).sigmoid() + x).relu()
+        scaled: Tensor = y * self.places(both).sigmoid()
+        return (scaled + x).relu()

@@ -96,7 +96,7 @@ class Form:
 
 
 def _gated(shape: tuple[int, ...]) -> nn.Module:
-    block = GatedConvBlock(shape[1])
+    block: nn.Module = GatedConvBlock(shape[1])
     block.norm = nn.Identity()
     return block
 
@@ -109,7 +109,8 @@ def _grid(shape: tuple[int, ...]) -> nn.Module:
         head_first=False,
         rel_pos_type="bias_tf",
     )
-    return PartitionAttentionCl(shape[1], "grid", settings)
+    block: nn.Module = PartitionAttentionCl(shape[1], "grid", settings)
+    return block
 
 
 def _deformable(shape: tuple[int, ...]) -> nn.Module:
