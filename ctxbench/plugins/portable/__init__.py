@@ -1,0 +1,15 @@
+"""Where a module can be deployed, by the converters themselves."""
+
+from ctxbench.plugin import Plugin
+
+PLUGIN = Plugin(
+    about="says where a module can be deployed, by converters that run here",
+    needs=("numerics", "runtimes"),
+    metrics=("metric:METRIC",),
+    extras={
+        "executorch": ("executorch",),
+        "coreml": ("coremltools",),
+        "litert": ("litert_torch",),
+        "portable": ("onnx", "onnxscript", "onnxruntime", "openvino", "executorch", "coremltools", "litert_torch"),
+    },
+)
