@@ -6,6 +6,7 @@ PLUGIN = Plugin(
     about="says where a module can be deployed, by converters that run here",
     needs=("numerics", "runtimes"),
     metrics=("metric:METRIC",),
+    suites="suites",
     extras={
         "executorch": ("executorch",),
         "coreml": ("coremltools",),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ctxbench.plugins.runtimes.exported import line_of
@@ -18,6 +19,8 @@ _ALIASES = {
         ("dft", "fft"), ("fft_rfft2", "fft_fft2", "fft_irfft2", "fft_ifft2", "_fft_r2c", "_fft_c2r", "_fft_c2c")
     ),
 }
+# What calls a part that an accelerator takes, in a lowered graph of ExecuTorch.
+_DELEGATE = "executorch_call_delegate"
 # A name: behind one of these words, in quotes, or with an underscore, which no word of English has.
 _NAME = re.compile(r"(?:aten(?:\.|::)|\b(?:node|op|kind|operator) ['\"]?)(\w+)|['\"](\w+)['\"]|(\w*[A-Za-z0-9]_\w+)")
 _NUMBER = re.compile(r"_\d+$")
@@ -59,6 +62,13 @@ def _rank(node: "Node") -> int:
         ),
         default=0,
     )
+
+
+def outside_of(calls: Sequence[Call]) -> tuple[list[str], int]:
+    """Operators outside of the accelerator, and in how many parts the graph runs: its own, and stretches of these."""
+    is_inside = [call.operator == _DELEGATE for call in calls]
+    outside = [str(call) for call, inside in zip(calls, is_inside, strict=True) if not inside]
+    return outside, sum(is_inside) + [inside for inside, _ in groupby(is_inside)].count(False)
 
 
 def exported_calls(model: "nn.Module", x: "Tensor") -> list[Call]:

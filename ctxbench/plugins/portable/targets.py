@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.number import significant
@@ -14,7 +13,7 @@ from ctxbench.base.temporary import temporary_folder
 from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.numerics.precision import drawn, relative_error
 from ctxbench.plugins.portable.found import Found
-from ctxbench.plugins.portable.graph import blamed, calls_of, exported_calls
+from ctxbench.plugins.portable.graph import blamed, calls_of, exported_calls, outside_of
 from ctxbench.plugins.runtimes.exported import export
 from ctxbench.plugins.runtimes.onnxruntime import OnnxRuntime
 from ctxbench.plugins.runtimes.openvino import OpenVino
@@ -158,16 +157,15 @@ def _executorch(model: "nn.Module", x: "Tensor") -> Converted:
 
     program = torch.export.export(model, (x,), strict=False)
     lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
-    calls = list(calls_of(lowered.exported_program().graph))
-    outside = [str(call) for call in calls if call.operator != _DELEGATE]
-    delegates = len(calls) - len(outside)
-    stretches = [is_inside for is_inside, _ in groupby(calls, key=lambda call: call.operator == _DELEGATE)]
-    method = Runtime.get().load_program(lowered.to_executorch().buffer).load_method("forward")
-    return Converted(lambda value: method.execute([value])[0], outside, delegates + stretches.count(False))
+    outside, parts = outside_of(list(calls_of(lowered.exported_program().graph)))
+    buffer = lowered.to_executorch().buffer
 
+    def run(value: "Tensor") -> "Tensor":
+        runtime_program = Runtime.get().load_program(buffer)  # a method does not keep it alive
+        result: Tensor = runtime_program.load_method("forward").execute([value])[0]
+        return result.clone()
 
-# A part that XNNPACK takes, in a lowered graph.
-_DELEGATE = "executorch_call_delegate"
+    return Converted(run, outside, parts)
 
 
 def _core_ml(model: "nn.Module", x: "Tensor") -> Converted:
