@@ -66,7 +66,7 @@ def columns_of(found: Mapping[str, Found]) -> dict[str, Any]:
 
 
 def found_of(row: RecordRow) -> dict[str, Found]:
-    """What a record's targets made of its module; empty if that was not asked for."""
+    """Findings of a record by target; empty if that was not asked for."""
     return {name: Found.of_plain(each) for name, each in json.loads(row["portable_found"] or "{}").items()}
 
 

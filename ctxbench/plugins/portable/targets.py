@@ -15,8 +15,8 @@ from ctxbench.plugins.numerics.precision import drawn, relative_error
 from ctxbench.plugins.portable.found import Found
 from ctxbench.plugins.portable.graph import blamed, calls_of, exported_calls, outside_of
 from ctxbench.plugins.runtimes.exported import export
-from ctxbench.plugins.runtimes.onnxruntime import OnnxRuntime
-from ctxbench.plugins.runtimes.openvino import OpenVino
+from ctxbench.plugins.runtimes.onnxruntime import EXECUTION as ONNX_RUNTIME
+from ctxbench.plugins.runtimes.openvino import EXECUTION as OPENVINO
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -59,12 +59,12 @@ class Target:
 
 
 def try_target(name: str, case: "Case", seed: int) -> Found:
-    """What a target makes of a case's module in float32, with the case's input."""
+    """Try a target on a case's module in float32, with the case's input."""
     return tried(TARGETS[name], *drawn(case, seed))
 
 
 def tried(target: Target, model: "nn.Module", x: "Tensor") -> Found:
-    """What a target makes of a module. Raises what the module itself raises for this input."""
+    """Try a target on a module. Raises what the module itself raises for this input."""
     import torch
 
     model.eval()
@@ -93,7 +93,7 @@ def tried(target: Target, model: "nn.Module", x: "Tensor") -> Found:
 
 
 def _one_size(target: Target, model: "nn.Module", x: "Tensor", is_drawn: bool) -> str:
-    """Why a conversion is for one size only, tried with twice the height; "" where it is for any."""
+    """Reason why a conversion is for one size only, tried with twice the height; "" where it is for any."""
     import torch
 
     assert target.any_size
@@ -115,7 +115,7 @@ def _one_size(target: Target, model: "nn.Module", x: "Tensor", is_drawn: bool) -
 
 
 def _reason(error: Exception, model: "nn.Module", x: "Tensor") -> str:
-    """What an error says, after the operator that it is about, with its line."""
+    """Words of an error, after the operator that it is about, with its line."""
     said = str(error)
     lines = [each.strip() for each in said.splitlines() if each.strip() and not _PLACE.match(each.strip())]
     first = lines[0] if lines else type(error).__name__
@@ -138,14 +138,14 @@ def _torch_export(model: "nn.Module", x: "Tensor", *, any_size: bool = False) ->
 def _onnx(model: "nn.Module", x: "Tensor", *, any_size: bool = False) -> Converted:
     with temporary_folder() as folder:
         export(model, x, folder / "module.onnx", any_size)
-        run, _ = OnnxRuntime().open(folder / "module.onnx")
+        run, _ = ONNX_RUNTIME.open(folder / "module.onnx")
     return Converted(run)
 
 
 def _openvino(model: "nn.Module", x: "Tensor") -> Converted:
     with temporary_folder() as folder:
         export(model, x, folder / "module.onnx")
-        run, _ = OpenVino().open(folder / "module.onnx")
+        run, _ = OPENVINO.open(folder / "module.onnx")
     return Converted(run)
 
 

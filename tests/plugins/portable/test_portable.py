@@ -1,4 +1,4 @@
-"""What targets make of modules: by fakes what is concluded from a converter, by the converters what they say."""
+"""Findings of targets on modules: by fakes what is concluded from a converter, by the converters what they say."""
 
 import os
 import signal

@@ -10,7 +10,7 @@ WHOLE = "converted whole, and its output within 0.001 of PyTorch's, relatively"
 
 
 def whole(rows: Rows, target: str) -> Finding:
-    """How many blocks a target takes whole; the status of the others."""
+    """Number of blocks that a target takes whole, and the status of the others."""
 
     def takes(module: str) -> Outcome:
         (row,) = rows.of(module=module).rows
