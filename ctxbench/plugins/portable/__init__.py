@@ -1,4 +1,4 @@
-"""Where a module can be deployed, by the converters themselves."""
+"""Deployment of a module, as the converters themselves say."""
 
 from ctxbench.plugin import Plugin
 

@@ -1,15 +1,18 @@
-"""What a target made of a module: kept in a record as JSON, told to people in words."""
+"""Finding of a target on a module: kept in a record as JSON, told to people in words."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from ctxbench.model.metric import RecordRow
 
 Status = Literal["whole", "parts", "refused", "wrong", "failed", "absent"]
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a target made of a module.
+    """Finding of a target on a module.
 
     `wrong` is one that gives another output than PyTorch, `failed` one that crashed or hung, `absent` one whose
     packages are not there, or that was not asked for. `outside` are the operators that its accelerator does not take,
@@ -56,3 +59,8 @@ class Found:
     def of_plain(cls, values: Mapping[str, Any]) -> "Found":
         """The same from its JSON."""
         return cls(**values)
+
+
+def found_of(row: RecordRow) -> dict[str, Found]:
+    """Findings of a record by target; empty if that was not asked for."""
+    return {name: Found.of_plain(each) for name, each in json.loads(row["portable_found"] or "{}").items()}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ctxbench.plugins.runtimes.exported import line_of
 
@@ -53,15 +53,9 @@ def _plain(name: str) -> str:
 
 
 def _rank(node: "Node") -> int:
-    value = node.meta.get("val")
-    return max(
-        (
-            len(each.shape)
-            for each in (value if isinstance(value, (list, tuple)) else [value])
-            if hasattr(each, "shape")
-        ),
-        default=0,
-    )
+    value: Any = node.meta.get("val")
+    values = value if isinstance(value, list | tuple) else [value]
+    return max((len(each.shape) for each in values if hasattr(each, "shape")), default=0)
 
 
 def outside_of(calls: Sequence[Call]) -> tuple[list[str], int]:

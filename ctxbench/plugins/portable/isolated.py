@@ -18,13 +18,13 @@ class Ended(Exception):
 
 
 def isolated(function: Callable[..., Any], *arguments: Any, limit_s: float) -> Any:
-    """What `function` returns, called in a copy of this process; where none is forked, in a new interpreter.
+    """Return what `function` returns, called in a copy of this process; where none is forked, in a new interpreter.
 
     Raises Ended with a sentence if it raised, ended its process, or took more than `limit_s` seconds.
     """
-    context = get_context("fork" if this_machine.FORKS else "spawn")
+    context: Any = get_context("fork" if this_machine.FORKS else "spawn")
     reader, writer = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(writer, os.getpid(), function, arguments))
+    process: Any = context.Process(target=_answer, args=(writer, os.getpid(), function, arguments))
     with Forks.ours():
         process.start()
     writer.close()

@@ -1,4 +1,4 @@
-"""Where a module can be deployed: what converters that run on this CPU make of it (asked for by name)."""
+"""Deployment of a module: what converters that run on this CPU make of it (asked for by name)."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from ctxbench.base.texts import listed
 from ctxbench.model.case import Seconds
 from ctxbench.model.messages import Doing
 from ctxbench.model.metric import Column, Measurement, Metric, Quantity, RecordRow, Settings, Unit
-from ctxbench.plugins.portable.found import Found
+from ctxbench.plugins.portable.found import Found, found_of
 from ctxbench.plugins.portable.targets import TARGETS, try_target
 
 NOT_ASKED = "not asked for"
@@ -63,11 +63,6 @@ def columns_of(found: Mapping[str, Found]) -> dict[str, Any]:
         known = each.converted
         values |= {f"portable_{name}": len(each.outside)} if known else {f"portable_{name}_reason": each.sentence}
     return values
-
-
-def found_of(row: RecordRow) -> dict[str, Found]:
-    """Findings of a record by target; empty if that was not asked for."""
-    return {name: Found.of_plain(each) for name, each in json.loads(row["portable_found"] or "{}").items()}
 
 
 def beside_of(name: str) -> Callable[[RecordRow], str]:

@@ -46,7 +46,8 @@ class Windows(nn.Module):
 
 class Spectrum(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.fft.irfft2(2 * torch.fft.rfft2(x), s=x.shape[-2:])
+        result: Tensor = torch.fft.irfft2(2 * torch.fft.rfft2(x), s=x.shape[-2:])
+        return result
 
 
 class Largest(nn.Module):

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ctxbench.plugins.portable.metric import found_of
+from ctxbench.plugins.portable.found import found_of
 from ctxbench.plugins.portable.targets import TARGETS
 from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, tally
 
