@@ -47,9 +47,10 @@ lint: .venv/.dev
 	$(BIN)/python tests/docstring_rules.py
 	$(BIN)/python tests/owner_rules.py
 
-# The tests that need the packages of an extra, which are installed into .venv: runtimes, timm, ultralytics, scikit-learn.
+# The tests that need the packages of an extra, which are installed into .venv: runtimes, converters, timm,
+# ultralytics, scikit-learn. LiteRT, which wants an older typing_extensions than selenium, is left out.
 extras: .venv/.dev
-	$(PIP) --editable ".[onnx,openvino,networks,detectors,recall]"
+	$(PIP) --editable ".[onnx,openvino,executorch,coreml,networks,detectors,recall]"
 	$(call marked,extra) -n 2
 
 # The tests of what the authors alone run, with what it needs; see research/README.md.

@@ -88,7 +88,12 @@ def rows_of(run: Path) -> Iterator[Row]:
     """The rows of a run, each with the columns that hold counts in any of them."""
     meta, stored = RunFolder.open(run).meta, read_records(run / "records.csv")
     measure = Measure(memory_device=meta["definition"]["measure"].get("memory_device", "cuda"))
-    plan = Plan(measure, [name for name in meta["metrics"] if metrics()[name].count], meta["counter"])
+    counted = [
+        name
+        for name in meta["metrics"]
+        if metrics()[name].count and all(each.origin != "measured" for each in metrics()[name].quantities)
+    ]
+    plan = Plan(measure, counted, meta["counter"])
     filled = {name for row in stored for name, value in row.items() if value not in (None, "")}
     for row in stored:
         times = row["latency_origin"] == "predicted"

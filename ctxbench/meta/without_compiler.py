@@ -105,6 +105,11 @@ def _real(name: str) -> ModuleType:
     return module
 
 
+def end_stand_ins() -> None:
+    """Take the stand-ins away for good, in a process that goes on with the compiler."""
+    _remove_stand_ins()
+
+
 def _remove_stand_ins() -> dict[str, ModuleType]:
     found = {name: sys.modules.get(name) for name in _NAMES}
     return {name: sys.modules.pop(name) for name, module in found.items() if isinstance(module, _StandIn)}

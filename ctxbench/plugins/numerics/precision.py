@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from ctxbench.model.case import Case
+
 # Relative: two float64 outputs of the same weights that differ by more were drawn.
 SAME = 1e-9
 TITLES = {"infer": "Error of the output, infer", "train": "Error of the gradient, train"}
@@ -39,21 +41,25 @@ def relative_error(value: "Tensor", exact: "Tensor") -> float:
 
 
 def draw(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
-    """Module and input in float32 on the case's device, the same for every dtype and execution.
+    """Module and input in float32 on the case's device, the same for every dtype and execution."""
+    model, x = drawn(measurement.case, measurement.settings.seed)
+    return model.to(measurement.device.torch), x.to(measurement.device.torch)
+
+
+def drawn(case: "Case", seed: int) -> "tuple[nn.Module, Tensor]":
+    """Module and input in float32 on the CPU.
 
     Parameters that are zero at first, such as the factor of a residual branch, are drawn from [0, 1): no branch is off.
     """
     import torch
 
-    torch.manual_seed(measurement.settings.seed)
-    case = measurement.case
+    torch.manual_seed(seed)
     model = case.build()
     with torch.no_grad():
         for parameter in model.parameters():
             if not parameter.any():
                 parameter.uniform_()
-    x = torch.randn(case.shape)
-    return model.to(measurement.device.torch), x.to(measurement.device.torch)
+    return model, torch.randn(case.shape)
 
 
 def _reason_not_measured(measurement: Measurement) -> str:

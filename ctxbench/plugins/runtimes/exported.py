@@ -13,6 +13,7 @@ from ctxbench.executions.base import Built, Execution
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.fx import Node
 
 # An operator in the text of an exporter's error, and the line of the module that called it.
 _OPERATOR = re.compile(r"\b(aten|prims|torchvision)\.[\w.]+|\b(aten|prims)::\w+")
@@ -110,10 +111,11 @@ def _line_of(operator: str, model: "nn.Module", x: "Tensor") -> str:
     import torch
 
     graph = torch.export.export(model, (x,), strict=False).run_decompositions().graph
-    for node in graph.nodes:
-        if str(node.target).startswith(operator):
-            lines = [
-                each for each in _LINE.findall(node.meta.get("stack_trace") or "") if "site-packages" not in each[0]
-            ]
-            return f" ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else ""
-    return ""
+    called = next((node for node in graph.nodes if str(node.target).startswith(operator)), None)
+    return f" ({line})" if called and (line := line_of(called)) else ""
+
+
+def line_of(node: "Node") -> str:
+    """`mine.py, line 12`: the innermost line outside of packages that calls a graph's node; "" if none is known."""
+    lines = [each for each in _LINE.findall(node.meta.get("stack_trace") or "") if "site-packages" not in each[0]]
+    return f"{Path(lines[-1][0]).name}, line {lines[-1][1]}" if lines else ""

@@ -1,0 +1,16 @@
+"""Deployment of a module, as the converters themselves say."""
+
+from ctxbench.plugin import Plugin
+
+PLUGIN = Plugin(
+    about="says where a module can be deployed, by converters that run here",
+    needs=("numerics", "runtimes"),
+    metrics=("metric:METRIC",),
+    suites="suites",
+    extras={
+        "executorch": ("executorch",),
+        "coreml": ("coremltools",),
+        "litert": ("litert_torch",),
+        "portable": ("onnx", "onnxscript", "onnxruntime", "openvino", "executorch", "coremltools", "litert_torch"),
+    },
+)

@@ -1,0 +1,1 @@
+"""The suite `portable`, and its claims."""

@@ -1,0 +1,374 @@
+"""Findings of targets on modules: by fakes what is concluded from a converter, by the converters what they say."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import TINY, Done
+from torch import Tensor, nn
+
+from ctxbench.base.errors import UsageError
+from ctxbench.base.extras import packages_of
+from ctxbench.meta.without_compiler import without_compiler
+from ctxbench.plugins.portable import metric
+from ctxbench.plugins.portable.found import Found
+from ctxbench.plugins.portable.graph import Call, blamed, exported_calls, outside_of
+from ctxbench.plugins.portable.isolated import Ended, isolated
+from ctxbench.plugins.portable.targets import TARGETS, Converted, Target, tried
+from ctxbench.results.run_folder import RunFolder
+
+X = torch.randn(1, 8, 6, 4, generator=torch.Generator().manual_seed(0))
+HERE = Path(__file__).name
+
+
+class Grid(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.value, self.place = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        place = self.place(x).permute(0, 2, 3, 1).tanh()
+        return nn.functional.grid_sample(self.value(x), place, align_corners=False) + x
+
+
+class Windows(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        six = x.view(batch, channels, height // 2, 2, width // 2, 2)
+        return (six.softmax(3) * six.sum(5, keepdim=True)).reshape(x.shape)
+
+
+class Spectrum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = torch.fft.irfft2(2 * torch.fft.rfft2(x), s=x.shape[-2:])
+        return result
+
+
+class Largest(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.flatten(2).topk(3).values.mean(-1)[..., None, None]
+
+
+class Drawn(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.randn_like(x)
+
+
+def line_with(text: str) -> str:
+    """The line of this file that has a text first, as the plugin tells it."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return f"{HERE}, line {next(number for number, each in enumerate(lines, 1) if text in each)}"
+
+
+def fake(convert: Callable[[nn.Module, Tensor], Converted], **more: Any) -> Target:
+    return Target("Fake", ("torch",), convert, **more)
+
+
+def double(number: int) -> int:
+    print("a converter's log")
+    return 2 * number
+
+
+def fail() -> None:
+    raise ValueError("no such thing")
+
+
+def crash() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leave() -> None:
+    os._exit(3)
+
+
+def hang() -> None:
+    threading.Event().wait()
+
+
+def has_sympy() -> bool:
+    import sympy
+
+    return issubclass(sympy.Symbol, sympy.Basic)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (fail, "ValueError: no such thing"),
+        (crash, "its process ended with SIGSEGV"),
+        (leave, "its process ended with exit code 3"),
+    ],
+)
+def test_a_process_that_gives_no_answer_is_a_sentence(function: Callable[[], None], sentence: str) -> None:
+    with pytest.raises(Ended, match=f"^{sentence}"):
+        isolated(function, limit_s=60)
+
+
+@pytest.mark.slow
+def test_a_process_answers_or_is_stopped() -> None:
+    assert isolated(double, 4, limit_s=60) == 8
+    with pytest.raises(Ended, match=r"^stopped after 0.01 s$"):
+        isolated(hang, limit_s=0.01)
+
+
+@pytest.mark.slow
+def test_a_process_has_none_of_the_stand_ins_of_counting() -> None:
+    with without_compiler():
+        assert isolated(has_sympy, limit_s=60)
+
+
+@pytest.mark.slow
+def test_calls_have_their_lines_and_ranks() -> None:
+    calls = exported_calls(Windows(), X)
+    assert [call.operator for call in calls[:4]] == ["view", "softmax", "sum", "mul"]
+    assert calls[0] == Call("view", line_with("six = x.view("), 6)
+    assert calls[4].rank == 4
+
+
+GRAPH = [Call("add", "a.py, line 1", 4), Call("grid_sampler_2d", "a.py, line 2", 4), Call("view", "a.py, line 3", 6),
+         Call("topk", "a.py, line 4", 3), Call("fft_rfft2", "a.py, line 5", 4)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "operator"),
+    [
+        ("Core ML only supports tensors with rank <= 5. Layer 'x'", "view"),
+        ("Unsupported fx node fft_rfft2, kind fft_rfft2", "fft_rfft2"),
+        ("Lowering not found: aten.grid_sampler_2d.default", "grid_sampler_2d"),
+        ("PyTorch convert function for op 'add' not implemented.", "add"),
+        ("Encountered unresolved custom op: STABLEHLO_SORT.", "topk"),
+        ("running DFT node. Name:'node_DFT_46'", "fft_rfft2"),
+        ("node topk_1 is unknown", "topk"),
+        ("Please add a view of this to the report", ""),
+        ("it frankly failed", ""),
+    ],
+)
+def test_an_error_is_about_the_operator_that_it_names(text: str, operator: str) -> None:
+    call = blamed(text, GRAPH, most_rank=5)
+    assert (call.operator if call else "") == operator
+
+
+def test_parts_are_those_of_the_accelerator_and_the_stretches_between() -> None:
+    inside = Call("executorch_call_delegate", "", 4)
+    one, two = Call("topk", "a.py, line 1", 3), Call("sin", "", 3)
+    assert outside_of([inside, one, two, inside, inside, two]) == (["topk (a.py, line 1)", "sin", "sin"], 5)
+    assert outside_of([inside]) == ([], 1)
+    assert outside_of([one, two]) == (["topk (a.py, line 1)", "sin"], 1)
+
+
+def test_a_status_is_told_in_words_and_kept_as_json() -> None:
+    cases = {
+        Found("whole"): ("whole", ""),
+        Found("whole", ran=False): ("not run", ""),
+        Found("whole", one_size="it says so"): ("one size", "one size only: it says so"),
+        Found("parts", outside=("a (x.py, line 1)", "b", "b"), parts=3): (
+            "3 parts", "3 parts, outside: a (x.py, line 1), b",
+        ),
+        Found("parts", outside=("a",), parts=1): ("all outside", "all outside, outside: a"),
+        Found("refused", "rank 6"): ("refused", "refused: rank 6"),
+        Found("absent", "Core ML needs coremltools"): ("absent", "absent: Core ML needs coremltools"),
+    }  # fmt: skip
+    for found, told in cases.items():
+        assert (found.short, found.sentence) == told
+        assert Found.of_plain(found.plain) == found
+    assert Found("whole").plain == {"status": "whole"}
+
+
+def test_a_converter_s_output_is_held_against_pytorch_s() -> None:
+    model = nn.Conv2d(8, 8, 1)
+    off = tried(fake(lambda model, x: Converted(lambda value: 1.0005 * model(value))), model, X)
+    assert off.status == "whole"
+    assert off.error == pytest.approx(0.0005, rel=1e-2)
+    wrong = tried(fake(lambda model, x: Converted(lambda value: 1.5 * model(value))), model, X)
+    assert (wrong.status, wrong.reason) == ("wrong", "its output differs from PyTorch's by 0.50, relatively")
+    assert wrong.error == pytest.approx(0.5, rel=1e-5)
+    infinite = tried(fake(lambda model, x: Converted(lambda value: model(value) / 0)), model, X)
+    assert (infinite.status, infinite.error) == ("wrong", None)
+    not_run = tried(fake(lambda model, x: Converted(None)), model, X)
+    assert (not_run.short, not_run.error, not_run.versions) == ("not run", None, f"torch {torch.__version__}")
+
+
+def test_what_draws_random_numbers_is_not_compared() -> None:
+    found = tried(fake(lambda model, x: Converted(model)), Drawn(), X)
+    assert (found.status, found.error) == ("whole", None)
+
+
+@pytest.mark.slow
+def test_a_refusal_names_the_operator_and_its_line() -> None:
+    def refuse(model: nn.Module, x: Tensor) -> Converted:
+        raise ValueError("Core ML only supports tensors with rank <= 5.\nand more")
+
+    found = tried(fake(refuse), Windows(), X)
+    line = line_with("six = x.view(")
+    assert found.sentence == f"refused: view ({line}), rank 6: Core ML only supports tensors with rank <= 5."
+
+
+@pytest.mark.slow
+def test_one_size_only_is_told_with_the_reason() -> None:
+    def refuse(model: nn.Module, x: Tensor) -> Converted:
+        raise ValueError("sizes are constants")
+
+    whole = lambda model, x: Converted(model)  # noqa: E731
+    zeros = lambda model, x: Converted(torch.zeros_like)  # noqa: E731
+    assert tried(fake(whole, any_size=whole), nn.ReLU(), X).one_size == ""
+    assert tried(fake(whole, any_size=refuse), nn.ReLU(), X).one_size == "sizes are constants"
+    assert "another size is not PyTorch's" in tried(fake(whole, any_size=zeros), nn.ReLU(), X).one_size
+    own = tried(fake(whole, any_size=whole), nn.LayerNorm([6, 4]), X).one_size
+    assert own.startswith("the module itself takes no other: ")
+
+
+def test_columns_hold_a_number_or_a_reason_for_each_target() -> None:
+    found = {
+        "export": Found("whole", versions="torch 2"),
+        "executorch": Found("parts", outside=("a", "b"), parts=3, versions="executorch 1"),
+        "coreml": Found("refused", "rank 6", versions="coremltools 9"),
+        "litert": Found("absent", "LiteRT needs litert_torch"),
+    }
+    values = metric.columns_of(found)
+    assert (values["portable"], values["portable_tried"]) == (1, 3)
+    assert values["portable_versions"] == "torch 2, executorch 1, coremltools 9"
+    assert (values["portable_export"], values["portable_executorch"]) == (0, 2)
+    assert values["portable_coreml_reason"] == "refused: rank 6"
+    assert values["portable_onnx_reason"] == "absent: not asked for"
+    for name in TARGETS:
+        assert (f"portable_{name}" in values) != (f"portable_{name}_reason" in values)
+    row = {column.name: None for column in metric.METRIC.columns} | values
+    assert metric.METRIC.sentence(row) == (
+        "can be deployed: whole in torch.export; ExecuTorch (XNNPACK): 3 parts, outside: a, b; Core ML: refused: rank "
+        "6; LiteRT: absent: LiteRT needs litert_torch."
+    )
+    assert metric.beside_of("executorch")(row) == "(3 parts)"
+
+
+def test_a_missing_converter_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None)
+    asked = Asked(portable_targets=["coreml"])
+    metric.count(asked)  # type: ignore[arg-type]
+    assert asked.values["portable_tried"] == 0
+    assert asked.values["portable_coreml_reason"] == (
+        'absent: Core ML needs coremltools: in the clone, pip install -c constraints.txt ".[coreml]"'
+    )
+
+
+def test_an_unknown_target_is_a_sentence() -> None:
+    with pytest.raises(UsageError, match="unknown target 'onx'; did you mean 'onnx'"):
+        metric.count(Asked(portable_targets=["onx"]))  # type: ignore[arg-type]
+
+
+class Asked:
+    """A measurement that has settings and keeps what is reported."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = type("Settings", (), {"seed": 0, **settings})()
+        self.values: dict[str, Any] = {}
+
+    def emit(self, message: object) -> None:
+        pass
+
+    def report(self, values: dict[str, Any]) -> None:
+        self.values |= values
+
+
+@pytest.mark.plugin("check")
+def test_a_gate_finds_what_is_split_or_refused() -> None:
+    from ctxbench.plugins.check.result import EXACT_COLUMNS, ExactChange
+
+    assert EXACT_COLUMNS["portable"] == tuple(f"portable_{name}" for name in TARGETS)
+    split, refused, mended = (ExactChange("c", "portable_coreml", *each) for each in ((0, 2), (0, None), (None, 0)))
+    assert split.fails
+    assert refused.fails
+    assert not mended.fails
+
+
+@pytest.mark.processes
+def test_a_run_tells_where_a_module_can_be_deployed(command: Callable[..., Done], tmp_path: Path) -> None:
+    suite, out = tmp_path / "tiny.toml", tmp_path / "run"
+    own = TINY.format(
+        modules='["simam"]',
+        metrics='["params", "portable"]',
+        axes="",
+        processes=1,
+        timeout=60,
+        measure='portable_targets = ["export"]',
+    )
+    suite.write_text(own, encoding="utf-8")
+    done = command("run", "--suite", suite, "--static", "--out", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = RunFolder.open(out).frame().to_dict("records")
+    assert (row["portable"], row["portable_tried"], row["portable_export"]) == (1, 1, 0)
+    assert row["portable_versions"] == f"torch {torch.__version__}"
+    assert row["portable_onnx_reason"] == "absent: not asked for"
+    assert "1 of 1" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [Grid(), Windows(), Spectrum(), Largest()], ids=lambda model: type(model).__name__)
+def test_torch_export_takes_any_size(model: nn.Module) -> None:
+    found = tried(TARGETS["export"], model, X)
+    assert (found.short, found.one_size, found.error) == ("whole", "", 0)
+
+
+@pytest.mark.extra("onnx")
+@pytest.mark.slow
+def test_onnx_runtime_takes_a_spectrum_for_one_size() -> None:
+    found = tried(TARGETS["onnx"], Spectrum(), X)
+    assert (found.status, found.short) == ("whole", "one size")
+    assert found.error is not None
+    assert found.error < 1e-5
+    assert found.one_size.startswith(f"fft_rfft2 ({line_with('torch.fft.irfft2')}): ")
+
+
+@pytest.mark.extra("openvino")
+@pytest.mark.slow
+def test_openvino_keeps_float32() -> None:
+    found = tried(TARGETS["openvino"], Grid(), X)
+    assert found.short == "whole"
+    assert found.error is not None
+    assert found.error < 1e-5
+
+
+@pytest.mark.extra("executorch")
+@pytest.mark.slow
+def test_executorch_tells_what_xnnpack_leaves_out() -> None:
+    found = isolated(tried_by_name, "executorch", Grid(), limit_s=60)
+    assert (found.status, found.parts) == ("parts", 3)
+    assert list(found.outside) == [f"grid_sampler_2d ({line_with('nn.functional.grid_sample')})"]
+    assert found.error is not None
+    assert found.error < 1e-5
+
+
+@pytest.mark.extra("coreml")
+@pytest.mark.slow
+def test_core_ml_refuses_a_spectrum_and_runs_nothing_here() -> None:
+    refused = isolated(tried_by_name, "coreml", Spectrum(), limit_s=60)
+    assert refused.status == "refused"
+    assert refused.reason.startswith(f"fft_rfft2 ({line_with('torch.fft.irfft2')}): ")
+    found = isolated(tried_by_name, "coreml", Grid(), limit_s=60)
+    assert (found.short, found.error) == ("not run", None)
+
+
+@pytest.mark.extra("litert")
+@pytest.mark.slow
+def test_litert_runs_what_it_converts() -> None:
+    found = isolated(tried_by_name, "litert", nn.Conv2d(8, 8, 1), limit_s=60)
+    assert found.short == "whole"
+    assert found.error is not None
+    assert found.error < 1e-5
+
+
+def tried_by_name(name: str, model: nn.Module) -> Found:
+    return tried(TARGETS[name], model, X)
+
+
+def test_each_extra_of_a_target_has_its_packages() -> None:
+    extras = {target.extra for target in TARGETS.values()} - {""}
+    assert all(packages_of(extra) for extra in extras)
+    assert {name for extra in extras for name in packages_of(extra)} == {*packages_of("portable")}
+    assert "portable" in sys.modules["ctxbench.plugins.portable"].PLUGIN.extras
