@@ -208,9 +208,9 @@ def audit_yolo() -> str:
     eca, gc = (float(flops[f"YOLOv8+{block}"] - flops["YOLOv8"]) for block in ("ECA", "GC"))
     se = found["YOLOv8+SE", "params"]
     return (
-        f"YOLOv8 with ECA, of twelve weights, is printed {eca:.1f} G above YOLOv8, and with global context {gc:.1f} G. "
-        "The figures are those of a fused network without a block and of unfused networks with one: norms are most of "
-        f"both differences. The parameters of SE are {se.verdict}: {se.why.partition(' (')[0]}."
+        "The printed figures are those of a fused network without a block, and of unfused networks with one. "
+        f"With ECA, of twelve weights, YOLOv8 is {eca:.1f} G higher. With global context it is {gc:.1f} G. Norms are most "
+        f"of both. The parameters of SE are {se.verdict}: {se.why.partition(' (')[0]}."
     )
 
 

@@ -46,8 +46,9 @@ def gpu_memory() -> str:
     equal = sum(abs(error) < EQUAL for error, _ in errors)
     error, row = errors[0]
     return (
-        f"Of the {len(errors)} peaks of Table 3's blocks, {equal} were as predicted to {EQUAL:.2%}. "
-        f"The largest error is {error:+.2%} ({row})."
+        f"On an {_newest()['gpu']['GPU']}, {equal} of {len(errors)} measured peaks of the table's blocks were as "
+        "predicted. "
+        f"The largest error is {100 * error:+.2g} % ({row})."
     )
 
 
@@ -62,7 +63,10 @@ def gpu_all_blocks() -> str:
     errors.sort(key=lambda pair: -abs(pair[0]))
     near = sum(abs(error) <= NEAR for error, _ in errors)
     error, largest = errors[0]
-    return f"{near} of {len(errors)} peaks were within {NEAR:.0%}. The largest error is {error:+.1%} ({largest})."
+    return (
+        f"{near} of {len(errors)} peaks were within {100 * NEAR:.0f} %. "
+        f"The largest error is {100 * error:+.1f} % ({largest})."
+    )
 
 
 def _table3_errors() -> Iterator[tuple[float, str]]:

@@ -10,6 +10,7 @@ from typing import Any
 import check_commits
 import findings as found_tables
 import gate_on_this_machine as gate
+import gpu_runs
 import headlines
 import lists
 import predictions
@@ -86,7 +87,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
 ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True)
 ENVIRONMENT.filters |= FILTERS
 ENVIRONMENT.tests |= {"ending": str.endswith, "starting": str.startswith}
-for file in (lists, headlines, found_tables, predictions, scans):
+for file in (lists, headlines, found_tables, gpu_runs, predictions, scans):
     ENVIRONMENT.globals |= vars(file)
 ENVIRONMENT.globals |= {
     "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "block": block,
