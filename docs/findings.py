@@ -209,8 +209,8 @@ def audit_yolo() -> str:
     se = found["YOLOv8+SE", "params"]
     return (
         "The printed figures are those of a fused network without a block, and of unfused networks with one. "
-        f"With ECA, of twelve weights, YOLOv8 is {eca:.1f} G higher. With global context it is {gc:.1f} G. Norms are most "
-        f"of both. The parameters of SE are {se.verdict}: {se.why.partition(' (')[0]}."
+        f"With ECA, of twelve weights, YOLOv8 is {eca:.1f} G higher. With global context it is {gc:.1f} G. "
+        f"Norms are most of both. The parameters of SE are {se.verdict}: {se.why.partition(' (')[0]}."
     )
 
 
