@@ -145,12 +145,21 @@ def hams() -> dict[str, RecordRow]:
     return {json.loads(row["hparams"])["gradient"]: row for row in recalled() if row["module"] == "ham_nmf"}
 
 
-def rank_of(row: RecordRow) -> str:
-    """The rank of a ham, and whether it is full rank in the scenes that it was trained on."""
+def ranked() -> list[RecordRow]:
+    """The rows of the run `recall_rank`, in which a ham's matrix is 64 x 256."""
+    return [row for row in rows_of(stored_run("recall_rank-cpu").frame) if row["recall_curve"]]
+
+
+def bottleneck(rank: int) -> dict[str, RecordRow]:
+    """The rows of a ham at a rank, by the gradient that it was trained with."""
+    hams = ((json.loads(row["hparams"]), row) for row in ranked() if row["module"] == "ham_nmf")
+    return {hparams["gradient"]: row for hparams, row in hams if hparams["rank"] == rank}
+
+
+def is_full_rank(row: RecordRow) -> bool:
+    """True if the rank of a ham is no bottleneck in the scenes that it was trained on."""
     hparams, cells = json.loads(row["hparams"]), first_of("segment", row["recall_curve"])[1]["cells"]
-    return (
-        f"{hparams['rank']}{', which is full rank in these scenes' * bool(full_rank(hparams, USUAL_SHAPE[0], cells))}"
-    )
+    return bool(full_rank(hparams, USUAL_SHAPE[0], cells))
 
 
 def row_name(row: RecordRow) -> str:

@@ -28,6 +28,7 @@ from ctxbench.table.table import Origin, plain_table
 ROOT = Path(__file__).resolve().parents[1]
 # What sentences rest on.
 EVIDENCE = {
+    "recall-rank": "recall_rank-cpu",
     "memory": "table3-static",
     "gate-quiet": "gate-cpu/quiet",
     "gate-loops": "gate-cpu/loops",
