@@ -398,7 +398,8 @@ def test_the_frames_of_a_measured_profile_agree(monkeypatch: pytest.MonkeyPatch)
         assert taken.is_measured
         assert len(taken.pass_ms) == len(taken.profiled_ms) >= FEWEST
         assert set(tree["submodule"]) == {"", "0", "1"}
-    assert ctxbench.profile(module[1], (1, 8, 6, 5)).passes.keys() == {"infer"}
+    # without weights: by the gradient of the input
+    assert ctxbench.profile(module[1], (1, 8, 6, 5)).passes.keys() == {"infer", "train"}
 
 
 def test_the_parts_of_the_flame_graph_are_as_wide_as_the_whole() -> None:
