@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import torch
 
+from ctxbench.devices.cpu import quiet_kineto
+from ctxbench.devices.cuda import Cuda
 from ctxbench.plugins.memory.profile import MemoryProfile
 
-BLOCK = 512  # bytes; the CUDA allocator rounds requests up to multiples of it
 _NEAR = 4  # a kernel may allocate its outputs and its own blocks in any order
 # Operators that only allocate: the one that calls them is named.
 _ALLOCATES = ("empty", "resize_", "zeros", "new_", "set_", "zero_", "detach")
@@ -53,7 +54,7 @@ class Comparison:
 
 def events_of(run_pass: Callable[[], object], device: torch.device) -> list[Event]:
     """Run a pass under PyTorch's profiler; the blocks of the device in the order of their making and release."""
-    with torch.autograd.profiler.profile(profile_memory=True) as profiler:
+    with quiet_kineto(), torch.autograd.profiler.profile(profile_memory=True) as profiler:
         output = run_pass()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
@@ -145,4 +146,4 @@ def _replay(events: Sequence[Event], unmatched: set[int]) -> tuple[int, int]:
 
 
 def _whole(size: int) -> int:
-    return -(-size // BLOCK) * BLOCK
+    return -(-size // Cuda.block_bytes) * Cuda.block_bytes

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 from ctxbench import devices, registry
-from ctxbench.base.mode import MODES
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.plugins.memory.one_pass import run_pass
 
 SHAPES = ((1, 512, 128, 128), (16, 256, 32, 32))
 DTYPES = ("float32", "bfloat16")
@@ -37,7 +38,7 @@ def main(path: Path, seconds: float) -> None:
                         writer.writerow([*head, *timed(key, mode, dtype, shape)])
 
 
-def timed(key: str, mode: str, dtype: str, shape: tuple[int, ...]) -> list[str | int]:
+def timed(key: str, mode: Mode, dtype: str, shape: tuple[int, ...]) -> list[str | int]:
     """Median, smallest and largest milliseconds, and the passes of a block; the error in the last place."""
     device = devices.device("cuda")
     device.set_flags(dtype, None, False)
@@ -45,13 +46,9 @@ def timed(key: str, mode: str, dtype: str, shape: tuple[int, ...]) -> list[str |
     module = registry.get(key).build(shape[1]).to("cuda", kind).train(mode == "train")
     x = torch.randn(shape, device="cuda", dtype=kind)
 
-    def step() -> torch.Tensor:
+    def step() -> object:
         module.zero_grad(set_to_none=True)
-        with torch.set_grad_enabled(mode == "train"):
-            y: torch.Tensor = module(x)
-        if mode == "train":
-            y.sum().backward()
-        return y
+        return run_pass(module, (x,), mode)
 
     try:
         clock.time_block(step, 1)

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from ctxbench.devices.cuda import Cuda
 from ctxbench.plugins.memory import attention_rules as attention
 from ctxbench.plugins.memory import convolution_rules as convolutions
 from ctxbench.plugins.memory import kernel_rules as rules
@@ -322,8 +323,8 @@ class Table:
         return self.device != "cuda-2020"
 
     def round(self, size: int) -> int:
-        """The block that a request takes: CUDA's caching allocator gives multiples of 512 bytes."""
-        return size if self.device == "cpu" else -(-size // 512) * 512
+        """The block that a request takes: CUDA's caching allocator gives multiples of a block."""
+        return size if self.device == "cpu" else -(-size // Cuda.block_bytes) * Cuda.block_bytes
 
     def workspaces(self, operators: set[str]) -> dict[str, str]:
         """The libraries that these operators call, and their memory that is not in the predicted peak."""

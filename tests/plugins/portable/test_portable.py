@@ -215,8 +215,12 @@ def test_one_size_only_is_told_with_the_reason() -> None:
     def refuse(model: nn.Module, x: Tensor) -> Converted:
         raise ValueError("sizes are constants")
 
-    whole = lambda model, x: Converted(model)  # noqa: E731
-    zeros = lambda model, x: Converted(torch.zeros_like)  # noqa: E731
+    def whole(model: nn.Module, x: Tensor) -> Converted:
+        return Converted(model)
+
+    def zeros(model: nn.Module, x: Tensor) -> Converted:
+        return Converted(torch.zeros_like)
+
     assert tried(fake(whole, any_size=whole), nn.ReLU(), X).one_size == ""
     assert tried(fake(whole, any_size=refuse), nn.ReLU(), X).one_size == "sizes are constants"
     assert "another size is not PyTorch's" in tried(fake(whole, any_size=zeros), nn.ReLU(), X).one_size
@@ -250,7 +254,7 @@ def test_columns_hold_a_number_or_a_reason_for_each_target() -> None:
 def test_a_missing_converter_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None)
     asked = Asked(portable_targets=["coreml"])
-    metric.count(asked)  # type: ignore[arg-type]
+    metric.count(asked)  # type: ignore[arg-type]  # a stand-in
     assert asked.values["portable_tried"] == 0
     assert asked.values["portable_coreml_reason"] == (
         'absent: Core ML needs coremltools: in the clone, pip install -c constraints.txt ".[coreml]"'
@@ -259,7 +263,7 @@ def test_a_missing_converter_is_named_with_its_command(monkeypatch: pytest.Monke
 
 def test_an_unknown_target_is_a_sentence() -> None:
     with pytest.raises(UsageError, match="unknown target 'onx'; did you mean 'onnx'"):
-        metric.count(Asked(portable_targets=["onx"]))  # type: ignore[arg-type]
+        metric.count(Asked(portable_targets=["onx"]))  # type: ignore[arg-type]  # a stand-in
 
 
 class Asked:
