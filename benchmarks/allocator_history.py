@@ -18,15 +18,6 @@ _ALLOCATES = ("empty", "resize_", "zeros", "new_", "set_", "zero_", "detach")
 
 
 @dataclass(frozen=True)
-class Event:
-    """A block that is made, or released if its bytes are negative, and the operators around it, the inner ones last."""
-
-    address: int
-    bytes: int
-    operators: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Block:
     """One allocation: bytes in whole blocks, what made it, and where."""
 
@@ -43,34 +34,32 @@ class UnmatchedBlock:
     block: Block
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The allocator's peak above its start, the part of it in unmatched blocks, and all of these, largest first."""
-
-    peak_bytes: int
-    unmatched_bytes_at_peak: int
-    unmatched: list[UnmatchedBlock]
-
-
-def events_of(run_pass: Callable[[], object], device: torch.device) -> list[Event]:
-    """Run a pass under PyTorch's profiler; the blocks of the device in the order of their making and release."""
+def made_blocks(run_pass: Callable[[], object], device: torch.device) -> list[Block]:
+    """Run a pass under PyTorch's profiler; the blocks of the device in the order of their making."""
     with quiet_kineto(), torch.autograd.profiler.profile(profile_memory=True) as profiler:
         output = run_pass()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     del output
     found = _walk(profiler.kineto_results.experimental_event_tree(), device.type, ())
-    return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+    return [block for _, block in sorted(found, key=lambda pair: pair[0])]
 
 
-def _walk(nodes: Iterable[Any], kind: str, operators: tuple[str, ...]) -> Iterator[tuple[int, Event]]:
+def _walk(nodes: Iterable[Any], kind: str, operators: tuple[str, ...]) -> Iterator[tuple[int, Block]]:
     for node in nodes:
         if node.tag == torch._C._profiler._EventType.Allocation:
             fields = node.extra_fields
-            if fields.device.type == kind:
-                yield node.start_time_ns, Event(fields.ptr, fields.alloc_size, operators)
+            if fields.device.type == kind and fields.alloc_size > 0:
+                yield node.start_time_ns, made_within(fields.alloc_size, operators)
         else:
             yield from _walk(node.children, kind, (*operators, node.name))
+
+
+def made_within(size: int, operators: Sequence[str]) -> Block:
+    """A block that was made within these operators, the inner ones last."""
+    names = [name.removeprefix("aten::") for name in operators]
+    working = [name for name in names if not name.startswith(_ALLOCATES)]
+    return Block(_whole(size), working[-1] if working else "no operator", " > ".join(names[:2]))
 
 
 def predicted_blocks(profile: MemoryProfile) -> list[Block]:
@@ -84,22 +73,13 @@ def predicted_blocks(profile: MemoryProfile) -> list[Block]:
     return [block for number in sorted(by_step) for block in by_step[number]]
 
 
-def compare(profile: MemoryProfile, events: Sequence[Event]) -> Comparison:
-    """Match the blocks of a prediction with the events of the same pass. Sizes are matched in order."""
+def compare(profile: MemoryProfile, made: Sequence[Block]) -> list[UnmatchedBlock]:
+    """Blocks of a prediction and of the same pass that have no partner, the largest first. Sizes match in order."""
     predicted = predicted_blocks(profile)
-    made = [index for index, event in enumerate(events) if event.bytes > 0]
-    sizes = [_whole(events[index].bytes) for index in made]
-    only_predicted, only_made = _without_partner([block.bytes for block in predicted], sizes)
-    peak, unmatched_at_peak = _replay(events, {made[position] for position in only_made})
+    only_predicted, only_made = _without_partner([each.bytes for each in predicted], [each.bytes for each in made])
     unmatched = [UnmatchedBlock("prediction", predicted[position]) for position in only_predicted]
-    unmatched += [UnmatchedBlock("allocator", _block(events[made[position]])) for position in only_made]
-    return Comparison(peak, unmatched_at_peak, sorted(unmatched, key=lambda found: -found.block.bytes))
-
-
-def _block(event: Event) -> Block:
-    names = [name.removeprefix("aten::") for name in event.operators]
-    working = [name for name in names if not name.startswith(_ALLOCATES)]
-    return Block(_whole(event.bytes), working[-1] if working else "no operator", " > ".join(names[:2]))
+    unmatched += [UnmatchedBlock("allocator", made[position]) for position in only_made]
+    return sorted(unmatched, key=lambda found: -found.block.bytes)
 
 
 def _without_partner(first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -124,25 +104,6 @@ def _shifts(partner: Mapping[int, int], length: int) -> list[int]:
         current = partner[position] - position if position in partner else current
         shifts.append(current)
     return shifts
-
-
-def _replay(events: Sequence[Event], unmatched: set[int]) -> tuple[int, int]:
-    """The peak of a pass above its start, and the bytes of the `unmatched` events in use there."""
-    live = live_unmatched = peak = unmatched_at_peak = 0
-    blocks: dict[int, tuple[int, int]] = {}  # address -> bytes, bytes if unmatched
-    for index, event in enumerate(events):
-        if event.bytes > 0:
-            size = _whole(event.bytes)
-            blocks[event.address] = (size, size if index in unmatched else 0)
-            live += size
-            live_unmatched += blocks[event.address][1]
-        elif event.address in blocks:
-            size, unmatched_size = blocks.pop(event.address)
-            live -= size
-            live_unmatched -= unmatched_size
-        if live > peak:
-            peak, unmatched_at_peak = live, live_unmatched
-    return peak, unmatched_at_peak
 
 
 def _whole(size: int) -> int:

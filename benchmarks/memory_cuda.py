@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from allocator_history import Comparison, compare, events_of
+from allocator_history import UnmatchedBlock, compare, made_blocks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ctxbench import devices, registry
@@ -136,16 +136,16 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".split("\n")[0]
 
 
-def traced(case: Case, device: str = "cuda") -> Comparison:
-    """Predict a case again, without cuDNN's attention as in a new process, and run it under the profiler."""
+def unmatched(case: Case, device: str = "cuda") -> list[UnmatchedBlock]:
+    """Differences between a case predicted anew, without cuDNN's attention as in a new process, and its traced run."""
     module, image = case.built(device)
     with sdpa_kernel([each for each in SDPBackend.__members__.values() if each not in NOT_PREDICTED]):
         profile = predict_peak(*case.built("meta"), mode=case.mode, device="cuda")
     with prepared(module, case.mode):
         run_pass(module, (image,), case.mode)
         module.zero_grad(set_to_none=True)
-        events = events_of(lambda: run_pass(module, (image,), case.mode), image.device)
-    return compare(profile, events)
+        made = made_blocks(lambda: run_pass(module, (image,), case.mode), image.device)
+    return compare(profile, made)
 
 
 def write_blocks(rows: Iterable[Peak], path: Path, deadline: float, device: str = "cuda") -> list[str]:
@@ -158,7 +158,7 @@ def write_blocks(rows: Iterable[Peak], path: Path, deadline: float, device: str 
             if time.monotonic() > deadline:
                 break
             try:
-                found = traced(row.case, device).unmatched
+                found = unmatched(row.case, device)
             except Exception as error:
                 notes.append(f"no trace of {row.case}: {_told(error)}")
                 continue

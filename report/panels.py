@@ -50,7 +50,7 @@ class Panel:
         """The run and the device."""
         return ": ".join(filter(None, [self.name, self.run.device_name(self.device)]))
 
-    @property
+    @cached_property
     def main(self) -> pd.DataFrame:
         """The alike rows, at most MOST_ROWS: more names do not fit a figure."""
         return self.alike.head(MOST_ROWS)

@@ -80,7 +80,8 @@ def write_report(
     read = _read(runs, titles, published, crossover)
     on_step("making the tables")
     tables, compact = _tables(read), _compact_tables(read, choice)
-    chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
+    panels = panels_of(read)
+    chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read]) if choice else panels
     kinds = choose(figures, chosen)
     curves = [table for kind in kinds if kind.curve for table in curve_tables(chosen, kind.curve)]
     for folder in (out / "tables", out / "figures"):
@@ -93,7 +94,7 @@ def write_report(
         on_step(f"drawing figure {number} of {len(kinds)}: {kind.name}")
         drawn.append(write_figure(chosen, kind, out / "figures", formats, sheet))
     page, command = out / "index.html", report_command(runs, out, choice, crossover, titles, sheet)
-    disk.write(page, render_page(read, panels_of(read), tables, curves, drawn, command))
+    disk.write(page, render_page(read, panels, tables, curves, drawn, command))
     pictures = [path for figure in drawn for path in figure.paths.values()]
     lines = [line for run in read for tell in loaded("lines") for line in tell(run)]
     hints = [

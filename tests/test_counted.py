@@ -23,6 +23,7 @@ from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.sources import code_digest
 from ctxbench.worker.lines import encode
 from ctxbench.worker.protocol import Imported, MeasureCase, Reply
 
@@ -31,12 +32,14 @@ CASE = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4), device=
 TOLD = [*map(encode, counted())]
 TASK = MeasureCase(CASE, Measure(), ["params"])
 PREDICT = pytest.mark.plugin("predict")
+digest_once = functools.cache(code_digest)
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(cache.NO_CACHE_ENV)
     monkeypatch.setattr(cache, "user_cache_path", lambda name: tmp_path / name)
+    monkeypatch.setattr(cache, "code_digest", digest_once)
     return tmp_path / "ctxbench" / "counted"
 
 
@@ -162,6 +165,7 @@ def test_other_code_is_counted_and_what_the_former_code_kept_is_removed(
 )
 def test_another_file_of_ctxbench_has_all_counted_anew(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     script, read = Counts(), Path.read_bytes
+    monkeypatch.setattr(cache, "code_digest", code_digest)
     told(CachedExecutor(script))
     changed = ROOT / file
     assert changed.is_file()

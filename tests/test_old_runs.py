@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 RUNS = sorted(path.parent for path in RESULTS.glob("**/run.json"))
 
 
-@pytest.fixture(params=["0", "dense", "", 2, 0, None], ids=repr)
+@pytest.fixture(params=["0", "", 2, None], ids=repr)
 def added(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Condition]:
     """A new condition `sparsity`, as its field in `Conditions` and in `Record` would make it."""
     default = request.param

@@ -31,8 +31,10 @@ def own_files(names: Iterable[str]) -> dict[str, str]:
 def _own_file(name: str) -> Path | None:
     """The file of an imported module, unless it, or the package that it says it is in, is no person's own."""
     top = name.partition(".")[0]
+    if top in (PACKAGE, "__main__"):
+        return None
     path, package = _file_of(name), _file_of(top)
-    if top in (PACKAGE, "__main__") or is_library(path) or is_library(package):
+    if is_library(path) or is_library(package):
         return None
     if top not in sys.modules and path.suffix != ".py":
         return None  # a kernel that torch.compile has built for this process

@@ -1,6 +1,6 @@
 """Point figures: latency against memory with the Pareto front, and published against measured."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -160,36 +160,29 @@ def _published_points(panel: Panel, each: Quantity) -> pd.DataFrame:
     return frame[both].assign(x=x[both], y=y[both])
 
 
-def _published_quantities(panels: Sequence[Panel]) -> list[Quantity]:
-    printed = [(panel, set(panel.frame.columns[panel.frame.notna().any()])) for panel in panels]
-    return [
-        each
-        for each in quantities().values()
-        if any(f"{each.key}_published" in filled and len(_published_points(panel, each)) for panel, filled in printed)
-    ]
-
-
-def _published_panels(panels: Sequence[Panel]) -> list[Panel]:
-    """Of each run the first with published numbers, and the other devices with published times: counts are the same."""
-    found: list[Panel] = []
-    for panel in panels:
-        shown = _published_quantities([panel])
-        if shown and (all(panel.run is not each.run for each in found) or any(each.has_interval for each in shown)):
-            found.append(panel)
-    return found
+def _published(panel: Panel) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The points of each quantity that has any, by its key."""
+    filled = set(panel.frame.columns[panel.frame.notna().any()])
+    for key, each in quantities().items():
+        if f"{key}_published" in filled and len(points := _published_points(panel, each)):
+            yield key, points
 
 
 def has_published(panels: Sequence[Panel]) -> bool:
-    return bool(_published_quantities(panels))
+    return any(True for panel in panels for _ in _published(panel))
 
 
 def published_against_ours(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Ours over published on log axes, one for each quantity, with the line where both are equal."""
-    shown = _published_quantities(panels)
-    panels = _published_panels(panels)
+    points = {panel: dict(_published(panel)) for panel in panels}
+    shown = [each for key, each in quantities().items() if any(key in own for own in points.values())]
+    # Of each run the first panel with published numbers, and those with published times: counts are the same.
+    timed = {panel for panel, own in points.items() if any(quantity(key).has_interval for key in own)}
+    first = {id(panel.run): panel for panel in reversed(panels) if points[panel]}
+    panels = [panel for panel in panels if panel in timed or first.get(id(panel.run)) is panel]
     columns = sheet.columns(_LEAST, 2 if len(shown) == 4 else min(3, len(shown)))
     lines = -(-len(shown) // columns)
-    rows = [(panel, pd.concat([_published_points(panel, each) for each in shown])) for panel in panels]
+    rows = [(panel, pd.concat([*points[panel].values()])) for panel in panels]
     origins = {origin_of(each, panel.records_of(panel.main)).partition(",")[0] for panel in panels for each in shown}
     heights = [0.92 * sheet.width / columns * lines] * len(panels)
     figure, found = parts("Ours against the published numbers", sheet, rows, heights, origins)

@@ -55,12 +55,23 @@ class _Locator(LogLocator):
     def __init__(self, axes: Axes, which: Literal["x", "y"], measured: Sequence[float]) -> None:
         super().__init__()
         self.axes, self.which, self.measured = axes, which, sorted(measured)
+        self._found: dict[tuple[float, float, float], list[float]] = {}  # matplotlib asks for the same ticks often
 
     def tick_values(self, low: float, high: float) -> list[float]:
         low, high = sorted((low, high))
+        if (key := (low, high, self._length())) not in self._found:
+            self._found[key] = self._chosen(*key)
+        return self._found[key]
+
+    def _length(self) -> float:
+        """Length of the axis in points."""
+        box = self.axes.get_window_extent()
+        return float(box.width if self.which == "x" else box.height) * 72 / self.axes.figure.dpi
+
+    def _chosen(self, low: float, high: float, length: float) -> list[float]:
         found = [values for values in self._candidates(low, high) if values]
         found += [[values[0], values[-1]] for values in found if len(values) > 1]
-        readable = (values for values in found if len(values) > 1 and self._fit(values, low, high))
+        readable = (values for values in found if len(values) > 1 and self._fit(values, low, high, length))
         return next(readable, found[0][:1] if found else [])
 
     def _candidates(self, low: float, high: float) -> Iterator[list[float]]:
@@ -74,10 +85,8 @@ class _Locator(LogLocator):
         for values in sets:
             yield [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
 
-    def _fit(self, values: Sequence[float], low: float, high: float) -> bool:
+    def _fit(self, values: Sequence[float], low: float, high: float, length: float) -> bool:
         """Return whether the texts of the values stand on the axis without touching."""
-        box = self.axes.get_window_extent()
-        length = (box.width if self.which == "x" else box.height) * 72 / self.axes.figure.dpi
         apart = np.diff(np.log(values)) / math.log(high / low) * length
         if self.which == "y":
             return bool((apart >= SMALL * (1 + _BELOW)).all())

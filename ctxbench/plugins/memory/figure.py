@@ -1,6 +1,6 @@
 """Memory over a pass, from the predictor: small multiples with the same axes, a module each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -40,7 +40,7 @@ class Course:
         return alike and all(live.equals(other.modes[mode]) for mode, live in self.modes.items())
 
 
-def courses_of(panels: Sequence[Panel]) -> list[Course]:
+def courses_of(panels: Sequence[Panel]) -> Iterator[Course]:
     """A course for each of the panels' main rows that has one; of the same ones the first."""
     found: list[Course] = []
     for panel in panels:
@@ -52,16 +52,16 @@ def courses_of(panels: Sequence[Panel]) -> list[Course]:
             course = Course(panel, row, modes)
             if modes and course.peak > 0 and not any(course.same_as(other) for other in found):
                 found.append(course)
-    return found
+                yield course
 
 
 def has_memory(panels: Sequence[Panel]) -> bool:
-    return bool(courses_of(panels))
+    return any(True for _ in courses_of(panels))
 
 
 def memory_over_time(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Training filled, inference dashed, on a log axis; the peaks are marked and written above."""
-    courses = courses_of(panels)
+    courses = list(courses_of(panels))
     shown = courses[:MOST_COURSES]
     figure, placed = multiples("Memory over a pass", shown, sheet, 1.7, 1.35, share=True, origins=("predicted",))
     drawing = Drawing(figure, _caption(courses, shown))

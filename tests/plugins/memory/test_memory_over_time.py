@@ -40,7 +40,7 @@ def test_a_prediction_that_two_runs_share_is_drawn_once(tmp_path: Path) -> None:
     assert [course.row["module"] for course in figure_memory.courses_of(panels(one, two))] == ["sa", "da"]
     path = two / "timeline.csv"
     path.write_text(path.read_text().replace(str(5253 * 2**20), str(5000 * 2**20)))
-    courses = figure_memory.courses_of(panels(one, two))
+    courses = [*figure_memory.courses_of(panels(one, two))]
     assert [(course.panel.run.name, course.row["module"]) for course in courses] == [
         ("one", "sa"), ("one", "da"), ("two", "sa"),
     ]  # fmt: skip
