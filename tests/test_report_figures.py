@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from ctxbench.report.figures import samples as figure_samples
 from ctxbench.report.figures.kinds import WRITERS, choose, known, write_figure
 from ctxbench.report.figures.style import PALE, Drawing, new_figure, styled
 from ctxbench.report.panels import Panel
+from ctxbench.report.published import with_published
 from ctxbench.report.write import write_report
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
@@ -194,6 +196,18 @@ def test_a_point_of_a_curve_that_was_disturbed_is_marked_and_lines_that_coincide
     points = [line for line in by_title["MACs (G)"].lines if line.get_gid()]
     assert [list(line.get_xdata()) for line in points] == [[256, 4096], [1024]]  # each marks some, none hides the other
     assert len({line.get_markersize() for line in by_title["MACs (G)"].lines}) == 1
+
+
+def test_a_report_joins_the_published_numbers_once_for_all_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined, points = Mock(wraps=with_published), Mock(wraps=figure_points._published_points)
+    monkeypatch.setattr("ctxbench.report.panels.with_published", joined)
+    monkeypatch.setattr(figure_points, "_published_points", points)
+    write_report([table3_run(tmp_path / "run")], tmp_path / "out", figures=["cost", "published"])
+    assert joined.call_count == 1
+    # Whether a quantity has any; those of the six printed ones; and once more those of the four that have axes.
+    assert points.call_count == 1 + 6 + 4
 
 
 def test_published_against_ours_has_the_line_of_equality(tmp_path: Path) -> None:

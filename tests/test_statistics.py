@@ -166,32 +166,20 @@ def test_summarise_refuses_what_is_no_series_of_times(bad: list[float]) -> None:
 
 
 def test_looks_are_planned_ahead() -> None:
-    rule = StoppingRule(min_samples=20, growth=1.5)
-    assert [count for count in range(150) if rule.looks_at(count)] == [20, 30, 45, 68, 102]
+    rule = StoppingRule(0.02, 5.0)
+    assert [count for count in range(150) if rule.looks_at(count)] == [30, 45, 68, 102]
 
 
 def test_stopping_reasons() -> None:
-    rule = StoppingRule(target=0.02, min_samples=10, budget_s=5.0)
-    still = [1.0, 1.001] * 5
-    noisy = [1.0, 1.3, 0.8, 1.2, 0.9] * 2
+    rule = StoppingRule(target=0.02, budget_s=5.0)
+    still = [1.0, 1.001] * 15
+    noisy = [1.0, 1.3, 0.8, 1.2, 0.9] * 6
     assert rule.decide(still, elapsed_s=1.0) == "interval"
     assert rule.decide(still, elapsed_s=9.0) == "interval"
-    assert rule.decide(still[:9], elapsed_s=1.0) is None
+    assert rule.decide(still[:29], elapsed_s=1.0) is None
     assert rule.decide(noisy, elapsed_s=4.9) is None
     assert rule.decide(noisy, elapsed_s=5.0) == "budget"
     assert rule.decide([], elapsed_s=5.0) == "budget"
-
-
-def test_too_few_samples_never_reach_the_interval() -> None:
-    assert StoppingRule(min_samples=2).decide([1.0, 1.0], elapsed_s=0.0) is None
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"target": 0.0}, {"budget_s": 0.0}, {"min_samples": 0}, {"growth": 1.0}, {"confidence": 1.0}]
-)
-def test_stopping_rule_refuses_bad_values(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="stopping rule"):
-        StoppingRule(**wrong)  # type: ignore[arg-type]  # one of the keys is an int
 
 
 @pytest.mark.slow
@@ -208,7 +196,7 @@ def test_stopping_rule_refuses_bad_values(wrong: dict[str, float]) -> None:
     ],
 )
 def test_coverage_survives_stopping_when_narrow_enough(stream: Stream, least: float, most: float) -> None:
-    rule = StoppingRule()
+    rule = StoppingRule(target=0.02, budget_s=10.0)
     looks = [count for count in range(1100) if rule.looks_at(count)]
     held = []
     for spread in (0.02, 0.05):

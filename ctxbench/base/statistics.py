@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 StopReason = Literal["interval", "budget"]
 
+CONFIDENCE = 0.95
+# Samples at the first look of a stopping rule, and how much their count grows until the next.
+FIRST_LOOK, LOOK_GROWTH = 30, 1.5
 # An interval over fewer processes would be hundreds of standard errors wide.
 FEWEST_PROCESSES = 3
 # Scales a median absolute deviation to the standard deviation of a normal distribution.
@@ -56,7 +59,7 @@ class Summary:
     outliers: int
 
 
-def summarise(samples_in_time_order: ArrayLike, confidence: float = 0.95) -> Summary:
+def summarise(samples_in_time_order: ArrayLike, confidence: float = CONFIDENCE) -> Summary:
     """Summarise `[n]` positive samples; ValueError if there is none or one is not a positive number."""
     samples = _positive(samples_in_time_order, "sample")
     median = float(np.median(samples))
@@ -79,7 +82,7 @@ def summarise(samples_in_time_order: ArrayLike, confidence: float = 0.95) -> Sum
     )
 
 
-def median_interval(samples_in_time_order: ArrayLike, confidence: float = 0.95) -> Interval:
+def median_interval(samples_in_time_order: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
     """The interval of the median between two order statistics, widened for autocorrelation.
 
     For n independent samples the ranks are the sign test's, n/2 -+ z sqrt(n)/2 (Conover, Practical Nonparametric
@@ -135,41 +138,30 @@ def correlation_time(samples_in_time_order: ArrayLike) -> float:
 class StoppingRule:
     """Ends a measurement once the median's interval is narrow enough, or the budget is spent.
 
-    The interval is looked at only at `min_samples` and whenever their count has since grown by `growth`: a rule that
-    looks after every sample stops on lucky stretches, and its interval then covers less than it says.
+    The interval is looked at only at FIRST_LOOK samples and whenever their count has since grown by LOOK_GROWTH: a rule
+    that looks after every sample stops on lucky stretches, and its interval then covers less than it says.
     """
 
-    target: float = 0.02
-    min_samples: int = 30
-    budget_s: float = 10.0
-    growth: float = 1.5
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        if not (self.target > 0 and self.budget_s > 0):
-            raise ValueError("The target and the budget of a stopping rule must be positive.")
-        if self.min_samples < 1 or self.growth <= 1 or not 0 < self.confidence < 1:
-            raise ValueError(
-                "A stopping rule needs min_samples of 1 or more, growth above 1 and a confidence between 0 and 1."
-            )
+    target: float
+    budget_s: float
 
     def decide(self, samples: Sequence[float], elapsed_s: float) -> StopReason | None:
         """Call after each sample: "interval" (narrow enough), "budget" (time is up) or None (go on)."""
         if self.looks_at(len(samples)):
-            summary = summarise(samples, self.confidence)
-            if summary.confidence >= self.confidence and summary.relative_half_width <= self.target:
+            summary = summarise(samples)
+            if summary.confidence >= CONFIDENCE and summary.relative_half_width <= self.target:
                 return "interval"
         return "budget" if elapsed_s >= self.budget_s else None
 
     def looks_at(self, count: int) -> bool:
         """Return whether this count of samples is one of the planned looks."""
-        look = self.min_samples
+        look = FIRST_LOOK
         while look < count:
-            look = math.ceil(look * self.growth)
+            look = math.ceil(look * LOOK_GROWTH)
         return look == count
 
 
-def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
+def t_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
     """Student's interval of the mean of independent values; one value alone says nothing (infinite)."""
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0:

@@ -209,7 +209,7 @@ def _too_few(row: RowKey, logs: ProcessLogs) -> RowVerdict:
 
 
 def _absolute(reference: str) -> str:
-    """A reference to a file, which pytest-benchmark's JSON has from the working folder, from the root."""
+    """A reference to a file, which a run folder has from the working folder, from the root."""
     source, colon, class_name = reference.rpartition(":")
     return f"{Path(source).resolve()}{colon}{class_name}" if source.endswith(".py") else reference
 

@@ -73,10 +73,7 @@ class Deadline:
         return self._budget_s - self.elapsed_s
 
     def has_time(self) -> bool:
-        return self.has_time_for(self.seconds[-1] if self.seconds else 0.0)
-
-    def has_time_for(self, seconds: float) -> bool:
-        return self.elapsed_s + seconds <= self._budget_s
+        return self.elapsed_s + (self.seconds[-1] if self.seconds else 0.0) <= self._budget_s
 
 
 def parse_share(text: str, option: str) -> float:

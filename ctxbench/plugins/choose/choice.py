@@ -9,6 +9,7 @@ from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note, joined
 from ctxbench.base.number import Number, order
 from ctxbench.engine.one_process import Executor, Plan, measure_case
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import EMPTY, Case, Measure
 from ctxbench.model.conditions import CONDITIONS, phrases
 from ctxbench.model.metrics import quantity, read_number, static_metrics
@@ -52,23 +53,21 @@ class Candidate:
 
 
 def candidates(
-    cases: Iterable[Case],
-    mode: Mode,
-    measure: Measure,
-    executor: Executor,
-    on_stage: Callable[[str], None] = lambda text: None,
+    cases: Iterable[Case], mode: Mode, measure: Measure, executor: Executor, progress: Quiet
 ) -> Iterator[Candidate]:
     """Each module of the cases, whose devices are all known by their data sheets, under each of its other conditions.
 
-    `on_stage` is told which one begins.
+    `progress` is told which one begins, and what is known of it then.
     """
     by_module: dict[str, list[Case]] = {}
     for case in cases:
         by_module.setdefault(replace(case, device="").id, []).append(case)
     plan = Plan(measure, static_metrics())
     for number, own in enumerate(by_module.values(), 1):
-        on_stage(f"[{number}/{len(by_module)}] predicting {own[0].title}")
+        progress.stage(f"[{number}/{len(by_module)}] predicting {own[0].title}")
         records = {case.device: measure_case(case, plan, executor).record for case in own}
+        for record in records.values():
+            progress.known(record, None)
         first = next(iter(records.values()))
         read = {device: read_number(record, quantity(f"latency_{mode}")) for device, record in records.items()}
         times = {device: value for device, value in read.items() if value}

@@ -92,7 +92,7 @@ def choose(
         executor, found = CachedExecutor(server), []
         peak = choice.peak_with(executor, Plan(suite.file.measure, ["memory"]), mode)
         cases = [case for case in suite.cases() if local == "yes" or not choice.local_of(case)]
-        for each in choice.candidates(cases, mode, suite.file.measure, executor, shown.stage):
+        for each in choice.candidates(cases, mode, suite.file.measure, executor, shown):
             if largest_batch:
                 shown.stage(f"the largest batch of {each.case.title}")
                 each = replace(each, batch=choice.largest_batch(each, limit, peak))

@@ -1,7 +1,6 @@
 """Energy: joules per pass from the device's own counter, with the idle power beside it."""
 
 import time as wall
-from collections.abc import Callable
 
 from ctxbench.base.mode import MODES, NOUNS, Mode
 from ctxbench.base.notes import Note
@@ -30,13 +29,13 @@ def measure_energy(step: Step, clock: Clock, device: Device) -> float:
     return (device.energy_j() - before) / passes
 
 
-def idle_power(clock: Clock, device: Device, sleep: Callable[[float], object] = wall.sleep) -> float:
+def idle_power(clock: Clock, device: Device) -> float:
     """Watts of the device with this process's context on it and no work. Raises NotMeasurable."""
     device.energy_j()
     device.synchronize()
-    sleep(SETTLE_S)
+    wall.sleep(SETTLE_S)
     before, start = device.energy_j(), clock.now()
-    sleep(IDLE_S)
+    wall.sleep(IDLE_S)
     return (device.energy_j() - before) / (clock.now() - start)
 
 

@@ -103,10 +103,16 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
     options = ("--shape", "1,64,32,32", "--device", "t4,a100-40gb", "--modules", "sa,linear,se")
     done = command("choose", "--memory", "10MiB", *options, "--largest-batch")
     assert done.returncode == 0, done.stderr
-    assert re.sub(r"^ *\d+ s  ", "", done.stderr, flags=re.MULTILINE).splitlines() == [
+    # What is known of a module is shown before the next one is predicted.
+    told = [re.sub(r"^ *\d+ s  |: Params .* Time, train .* ms.*", "", line) for line in done.stderr.splitlines()]
+    assert told == [
         line
         for number, module in enumerate(("sa", "linear", "se"), 1)
-        for line in (f"[{number}/3] predicting {module}", f"the largest batch of {module}")
+        for line in (
+            f"[{number}/3] predicting {module}",
+            *(f"{module} 1x64x32x32 float32 {device}" for device in ("t4", "a100-40gb")),
+            f"the largest batch of {module}",
+        )
     ]
     lines = done.stdout.splitlines()
     (fits,) = [line for line in lines if line.startswith("linear")]

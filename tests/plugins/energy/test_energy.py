@@ -33,7 +33,9 @@ def test_energy_lasts_its_window_where_the_first_pass_is_slow(nvml: Callable[...
     assert clock.now() >= 4 + WINDOW_S
 
 
-def test_idle_power_is_the_counters_difference_over_time(nvml: Callable[..., FakeNvml], cuda: FakeCuda) -> None:
+def test_idle_power_is_the_counters_difference_over_time(
+    nvml: Callable[..., FakeNvml], cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = FakeClock(iter(lambda: 1.0, None))
     nvml(clock)
     slept = []
@@ -42,7 +44,8 @@ def test_idle_power_is_the_counters_difference_over_time(nvml: Callable[..., Fak
         slept.append(seconds)
         clock.time_block(lambda: None, round(seconds))
 
-    assert idle_power(clock, device("cuda"), sleep) == pytest.approx(100)
+    monkeypatch.setattr("time.sleep", sleep)
+    assert idle_power(clock, device("cuda")) == pytest.approx(100)
     assert slept == [SETTLE_S, IDLE_S]
     assert cuda.log == ["sync"]
 
