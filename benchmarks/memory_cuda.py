@@ -110,7 +110,7 @@ def peaks(wanted: Sequence[Case], path: Path, deadline: float, device: str = "cu
         futures = [pool.submit(predicted, case) for case in wanted]
         for case, future in zip(wanted, futures, strict=True):
             if time.monotonic() > deadline:
-                pool.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(cancel_futures=True)
                 break
             peak = _peak(case, future.result(), device)
             known = peak.predicted

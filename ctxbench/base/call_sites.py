@@ -8,7 +8,6 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType
@@ -227,7 +226,6 @@ def _is_harness(file: str) -> bool:
     return file.startswith(f"{_HARNESS}{os.sep}") and not file.startswith(_MODULES)
 
 
-@cache  # a process that measures asks for each module that it has imported, at each case
 def is_library(path: Path) -> bool:
     """Return whether a file is Python's own or of an installed package."""
     return not _INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _PYTHON)

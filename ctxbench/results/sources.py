@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,23 @@ def _own_file(name: str) -> Path | None:
     top = name.partition(".")[0]
     if top in (PACKAGE, "__main__"):
         return None
-    path, package = _file_of(name), _file_of(top)
-    if is_library(path) or is_library(package):
+    path = _file_of(name)
+    if _of_library(path) or _of_library(_file_of(top)):
         return None
-    if top not in sys.modules and path.suffix != ".py":
+    if top not in sys.modules and not path.endswith(".py"):
         return None  # a kernel that torch.compile has built for this process
-    return path.resolve() if path.is_file() else None
+    return Path(path).resolve() if Path(path).is_file() else None
 
 
-def _file_of(name: str) -> Path:
+@cache  # without processes of their own, each case asks for all modules that are imported
+def _of_library(path: str) -> bool:
+    return is_library(Path(path))
+
+
+def _file_of(name: str) -> str:
     # Not by getattr, which has lazy modules import what they stand for.
     file = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
-    return Path(file if isinstance(file, str) else "")
+    return file if isinstance(file, str) else ""
 
 
 def code_digest() -> str:
