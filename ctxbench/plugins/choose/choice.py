@@ -1,6 +1,7 @@
 """Modules that fit into so much memory at an input, and their predicted times on devices that are not here."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -13,6 +14,7 @@ from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import EMPTY, Case, Measure
 from ctxbench.model.conditions import CONDITIONS, phrases
 from ctxbench.model.metrics import quantity, read_number, static_metrics
+from ctxbench.plugins.memory.step import largest_batch
 from ctxbench.plugins.predict import NO_TF32
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.report.beside import beside
@@ -20,8 +22,6 @@ from ctxbench.table.table import Cell, Origin, Table, plain_table
 
 # The family whose modules give every position the same context.
 POOLING = "pooling"
-# No batch above this is looked for.
-MOST_IMAGES = 65_536
 
 
 @dataclass(frozen=True)
@@ -124,33 +124,16 @@ def _safe_orders(found: Sequence[Candidate], limit: int, devices: Sequence[str])
             yield f"On {device}, the band of the ratio supports the order of {safe} of {len(pairs)} pairs that fit."
 
 
-def largest_batch(candidate: Candidate, limit: int, peak_of: Callable[[Case], int | None]) -> int:
-    """The largest batch whose predicted peak is within the limit, 0 if one image is not; peaks rise with the batch."""
+def batch_within(limit: int, candidate: Candidate, mode: Mode, measure: Measure, executor: Executor) -> int:
+    """The largest batch whose predicted peak is within the limit; 0 if one image is not, or no peak is predicted."""
+    plan = Plan(measure, ["memory"])
 
-    def fits(batch: int) -> bool:
-        peak = peak_of(replace(candidate.case, shape=(batch, *candidate.case.shape[1:])))
-        return peak is not None and peak <= limit
+    def peak_of(batch: int) -> float:
+        case = replace(candidate.case, shape=(batch, *candidate.case.shape[1:]))
+        peak = measure_case(case, plan, executor).record.get(_column(mode))
+        return math.inf if peak is None else peak
 
-    if not fits(1):
-        return 0
-    most = 1
-    while most < MOST_IMAGES and fits(2 * most):
-        most *= 2
-    below, above = most, 2 * most
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (middle, above) if fits(middle) else (below, middle)
-    return below
-
-
-def peak_with(executor: Executor, plan: Plan, mode: Mode) -> Callable[[Case], int | None]:
-    """The predicted peak of a case, by a plan that measures memory."""
-
-    def peak(case: Case) -> int | None:
-        found: int | None = measure_case(case, plan, executor).record.get(_column(mode))
-        return found
-
-    return peak
+    return largest_batch(peak_of, limit)
 
 
 def answer(

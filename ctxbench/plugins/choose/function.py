@@ -11,7 +11,6 @@ from ctxbench.devices import has_clock
 from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.isolated import IsolatedLoader
-from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.model.conditions import Names, OneShape
 from ctxbench.plugins.choose import choice
@@ -90,12 +89,11 @@ def choose(
     check_installed(suite.file, static=True)
     with progress or Quiet() as shown, ForkServer() as server:
         executor, found = CachedExecutor(server), []
-        peak = choice.peak_with(executor, Plan(suite.file.measure, ["memory"]), mode)
         cases = [case for case in suite.cases() if local == "yes" or not choice.local_of(case)]
         for each in choice.candidates(cases, mode, suite.file.measure, executor, shown):
             if largest_batch:
                 shown.stage(f"the largest batch of {each.case.title}")
-                each = replace(each, batch=choice.largest_batch(each, limit, peak))
+                each = replace(each, batch=choice.batch_within(limit, each, mode, suite.file.measure, executor))
             found.append(each)
     return Result(found, tuple(choice.answer(found, limit, devices, mode, owner)))
 

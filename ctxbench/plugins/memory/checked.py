@@ -6,7 +6,7 @@ import torch
 
 # Minor versions of PyTorch under which the tests compared the CPU's rules with the profiler, to the byte.
 CPU_VERSIONS = ("2.11", "2.12", "2.13", "2.14", "2.15")
-# The version in whose sources CUDA's rules were read; no GPU has confirmed them.
+# The version in whose sources CUDA's rules were read.
 CUDA_VERSION = "2.13"
 # Names of x86-64, by system.
 PROCESSORS = ("x86_64", "AMD64")

@@ -20,7 +20,7 @@ from ctxbench.plugins.memory.kernels import Device
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.remedy import remedies
-from ctxbench.plugins.memory.step import described
+from ctxbench.plugins.memory.step import MOST_IMAGES, described, largest_batch
 from ctxbench.plugins.memory.training import with_loss
 from ctxbench.registry.layout import OfMap
 from ctxbench.registry.slot import Slot
@@ -28,8 +28,6 @@ from ctxbench.table.shown import Held, Shown
 
 # Groups of blocks beyond these are summed up in one line.
 LISTED_GROUPS, LEAST_SHARE = 12, 0.01
-# The largest batch that is tried.
-MOST_IMAGES = 2**16
 
 
 def memory(
@@ -90,18 +88,6 @@ def _with_largest_batch(case: Case, predict: Callable[[Case], MemoryProfile], ro
         raise UsageError(f"a batch of one takes {_mib(peak_of(1))} MiB, and {_mib(int(room))} MiB are there for it")
     more = f"; {found + 1} would take {_mib(peak_of(found + 1))} MiB" if found < MOST_IMAGES else ", the most tried"
     return of(found), [Shown(f"- The largest batch within {_mib(int(room))} MiB: {found}{more}.")]
-
-
-def largest_batch(peak_of: Callable[[int], int], room: float) -> int:
-    """The largest batch up to MOST_IMAGES whose peak is at most `room`, if a larger batch takes more; 0 if none is."""
-    fits, above = 0, 1
-    while above <= MOST_IMAGES and peak_of(above) <= room:
-        fits, above = above, 2 * above
-    above = min(above, MOST_IMAGES + 1)
-    while above - fits > 1:
-        middle = (fits + above) // 2
-        fits, above = (middle, above) if peak_of(middle) <= room else (fits, middle)
-    return fits
 
 
 def _at_the_peak(profile: MemoryProfile) -> Shown:

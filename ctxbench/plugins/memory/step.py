@@ -1,11 +1,15 @@
 """Parts of a training step beside the pass of its module, by name. Imports no torch."""
 
+from collections.abc import Callable
+
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.mode import MODES
 
 # What the gradient begins with, and whose step may follow: see `ctxbench.plugins.memory.training`.
 LOSSES = ("sum", "cross-entropy")
 OPTIMIZERS = ("sgd", "adamw")
+# The largest batch that is tried.
+MOST_IMAGES = 2**16
 
 
 def check_step(mode: str, loss: str, optimizer: str) -> None:
@@ -24,3 +28,15 @@ def described(mode: str, loss: str, optimizer: str) -> str:
     """The mode, and what else is in the training step."""
     words = [mode, *[loss] * (loss != LOSSES[0]), *[optimizer] * bool(optimizer)]
     return " with ".join([words[0], " and ".join(words[1:])]) if words[1:] else words[0]
+
+
+def largest_batch(peak_of: Callable[[int], float], room: float) -> int:
+    """The largest batch up to MOST_IMAGES whose peak is at most `room`, if a larger batch takes more; 0 if none is."""
+    fits, above = 0, 1
+    while above <= MOST_IMAGES and peak_of(above) <= room:
+        fits, above = above, 2 * above
+    above = min(above, MOST_IMAGES + 1)
+    while above - fits > 1:
+        middle = (fits + above) // 2
+        fits, above = (middle, above) if peak_of(middle) <= room else (fits, middle)
+    return fits

@@ -14,7 +14,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.notes import Note, joined
 from ctxbench.base.number import Number
 from ctxbench.model.case import Case
-from ctxbench.plugins.choose.choice import Candidate, answer, is_tied, largest_batch, ordered
+from ctxbench.plugins.choose.choice import Candidate, answer, is_tied, ordered
 from ctxbench.plugins.choose.command import size_in_bytes
 from ctxbench.table.table import Cell, Column
 
@@ -61,18 +61,6 @@ def test_the_orders_that_the_band_of_the_ratio_supports_are_counted() -> None:
     assert "On t4, the band of the ratio supports the order of 2 of 3 pairs that fit." in answer(
         found, 100, ["t4"], "train"
     )
-
-
-@pytest.mark.parametrize(("limit", "batch"), [(99, 0), (100, 1), (1_050, 10), (12_799, 127), (12_800, 128)])
-def test_the_largest_batch_is_found_by_halving(limit: int, batch: int) -> None:
-    asked: list[int] = []
-
-    def peak_of(case: Case) -> int:
-        asked.append(case.shape[0])
-        return 100 * case.shape[0]
-
-    assert largest_batch(candidate("sa", 100), limit, peak_of) == batch
-    assert len(asked) < 20
 
 
 @pytest.mark.parametrize(

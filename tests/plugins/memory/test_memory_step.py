@@ -11,10 +11,9 @@ from torch import nn
 import ctxbench
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
-from ctxbench.plugins.memory.child import MOST_IMAGES, largest_batch
 from ctxbench.plugins.memory.one_pass import run_pass
 from ctxbench.plugins.memory.predict import predict_peak
-from ctxbench.plugins.memory.step import OPTIMIZERS
+from ctxbench.plugins.memory.step import MOST_IMAGES, OPTIMIZERS, largest_batch
 from ctxbench.plugins.memory.training import stepped, with_loss
 
 CONVOLUTIONS = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 300, 1))
