@@ -1,5 +1,6 @@
 """Parts of several networks: timm's backbones without trained weights, and a segmentation head."""
 
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -18,11 +19,13 @@ def timm() -> ModuleType:
     """The library. Unsupported with the command where it is not installed."""
     if sentence := lacking("this network", "networks"):
         raise Unsupported(sentence)
-    _torchvision()
-    import timm
+    return library("timm")
 
-    found: ModuleType = timm
-    return found
+
+def library(name: str) -> ModuleType:
+    """A module of timm or of torchvision."""
+    _torchvision()
+    return import_module(name)
 
 
 def _torchvision() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from ctxbench.base.clocks import FORKS
+from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.messages import Failure, Values
 from ctxbench.worker import tasks
 from ctxbench.worker.lines import decode
@@ -93,3 +95,43 @@ sys.exit(", ".join(asked) or 0)
 def test_preload_asks_no_driver() -> None:
     done = subprocess.run([sys.executable, "-c", DRIVER_CALLS], stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# It writes down the process that imports it.
+NETWORKS = """
+import os
+try:
+    import neighbour
+except ImportError:
+    pass
+with open({log!r}, "a") as file:
+    print(__name__, os.getpid(), file=file)
+def one(): ...
+def two(): ...
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not FORKS, reason="each task has an interpreter of its own")
+def test_a_library_of_networks_is_imported_once_and_a_persons_own_file_by_each_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, library, own = tmp_path / "log", tmp_path / "site-packages" / "torchvision", tmp_path / "own"
+    library.mkdir(parents=True)
+    own.mkdir()
+    (library / "__init__.py").touch()
+    for path in (library / "models.py", own / "mine.py"):
+        path.write_text(NETWORKS.format(log=str(log)))
+    (own / "neighbour.py").write_text("raise SystemExit('a file of a person ran')\n")
+    monkeypatch.setenv("PYTHONPATH", str(library.parent))
+    monkeypatch.chdir(own)
+    with IsolatedLoader() as loader:
+        for name in ("one", "two"):
+            assert loader.entry(f"torchvision.models:{name}").reference == f"torchvision.models:{name}"
+    (imported,) = log.read_text().splitlines()
+    assert imported.startswith("torchvision.models ")
+    (own / "neighbour.py").unlink()
+    with IsolatedLoader() as loader:
+        for name in ("one", "two"):
+            loader.entry(f"mine.py:{name}")
+    assert len({*log.read_text().splitlines()}) == 3

@@ -3,9 +3,13 @@
 import re
 import shlex
 import tomllib
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from ctxbench.base.extras import PACKAGES
 from ctxbench.plugin import brought
@@ -13,7 +17,8 @@ from ctxbench.plugin import brought
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-(PINNED,) = re.findall(r"^torch==.*$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+(PINNED,) = re.findall(r"^torch==.*$", CONSTRAINTS, re.MULTILINE)
 CPU = ["--index-url", "https://download.pytorch.org/whl/cpu"]
 PAGES = [
     path for each in ("*.md", "docs/**/*.md", "examples/**/*.md", "examples/*.yml") for path in sorted(ROOT.glob(each))
@@ -75,3 +80,38 @@ def test_the_pages_print_how_to_install_each_extra_that_a_command_asks_for() -> 
 )
 def test_a_command_that_does_not_is_found(command: str) -> None:
     assert not keeps_torch(command)
+
+
+def closure(asked: Iterable[str]) -> set[str]:
+    """Names of what these requirements bring on this machine, as far as what they ask for is installed.
+
+    What torch brings is left out: its builds for CUDA name each library of NVIDIA with its version.
+    """
+    found: set[tuple[str, str]] = set()
+    waiting = [Requirement(each) for each in asked]
+    while waiting:
+        each = waiting.pop()
+        name = str(canonicalize_name(each.name))
+        for extra in {"", *each.extras} - {known for other, known in found if other == name}:
+            found.add((name, extra))
+            try:
+                further = [] if name == "torch" else map(Requirement, requires(name) or [])
+            except PackageNotFoundError:
+                further = []
+            waiting += [other for other in further if not other.marker or other.marker.evaluate({"extra": extra})]
+    return {name for name, _ in found} - {"ctxbench"}
+
+
+# `make extras`, too, runs those of an extra whose packages a command asks for.
+@pytest.mark.parametrize(
+    "extra",
+    [pytest.param(each, marks=[pytest.mark.extra(each)] * (each not in ("dev", "docs", "test"))) for each in EXTRAS],
+)
+def test_all_that_an_extra_brings_has_its_version_in_the_constraints(extra: str) -> None:
+    pinned = {canonicalize_name(each) for each in re.findall(r"^[\w.-]+", CONSTRAINTS, re.MULTILINE)}
+    assert closure([*PROJECT["dependencies"], *EXTRAS[extra]]) - pinned == set()
+
+
+def test_what_a_requirement_brings_is_found_through_extras_and_markers() -> None:
+    assert closure(["jinja2"]) == {"jinja2", "markupsafe"}
+    assert closure(["no-such-package>=1", "torch"]) == {"no-such-package", "torch"}

@@ -56,5 +56,7 @@ def ask(
 
 def task_of(question: str, *arguments: Any, memory_limit_gib: float | None = None) -> Ask:
     """The task of a question."""
-    network = next((each.network for each in arguments if isinstance(each, Case)), "")
-    return Ask(question, [plain(each) for each in arguments], network, memory_limit_gib)
+    cases = [each for each in arguments if isinstance(each, Case)]
+    references = [each for case in cases for each in (case.reference, case.network) if each]
+    references += [each for each in arguments if isinstance(each, str) and ":" in each]
+    return Ask(question, [plain(each) for each in arguments], references, memory_limit_gib)

@@ -13,12 +13,12 @@ from ctxbench.model.messages import Doing, Failure, Missing, Progress, Samples, 
 class Ask:
     """Call the function that answers a question (see `ctxbench.worker.questions`); the arguments are JSON.
 
-    The packages of a `network` are imported before the fork.
+    Of the modules and networks that it is about, libraries are imported before the fork.
     """
 
     question: str
     arguments: Sequence[str]
-    network: str = ""
+    references: Sequence[str] = ()
     memory_limit_gib: float | None = None
 
 

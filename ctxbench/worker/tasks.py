@@ -3,7 +3,10 @@
 import contextlib
 import sys
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 
+from ctxbench.base.call_sites import is_library
 from ctxbench.base.clocks import FORKS
 from ctxbench.model.messages import Progress
 from ctxbench.plugin import loaded
@@ -11,6 +14,8 @@ from ctxbench.results.sources import own_files
 from ctxbench.worker.protocol import Ask, Imported, MatmulRate, MeasureCase, Reply, Task
 from ctxbench.worker.questions import Emit, answer, reported
 
+# Libraries of networks. Their import takes more than a second, starts no thread and touches no driver.
+LIBRARIES = ("timm", "torchvision")
 # The modules that were imported before the code of any case; in one process for all, none is known.
 _before_the_fork: set[str] = set()
 
@@ -38,14 +43,26 @@ def preload(static: bool = True) -> None:
 
 
 def prepare(task: Task) -> None:
-    """Import what a task's network is made of once, before the fork; the child tells what goes wrong."""
-    network = task.network if isinstance(task, Ask) else task.case.network
-    if network and ":" not in network:
-        with contextlib.suppress(Exception):
-            from ctxbench.networks._parts import timm
+    """Import the library that a task's network is of once, before the fork; the child tells what goes wrong."""
+    for each in task.references if isinstance(task, Ask) else filter(None, [task.case.network]):
+        source = each.rpartition(":")[0] or "timm"
+        if source.partition(".")[0] in LIBRARIES:
+            with contextlib.suppress(Exception), _installed_alone():
+                from ctxbench.networks._parts import library
 
-            timm()
+                library(source)
     _before_the_fork.update(sys.modules)
+
+
+@contextlib.contextmanager
+def _installed_alone() -> Iterator[None]:
+    """Import nothing but what is installed: a file of a person's own runs in a child alone, whatever its name."""
+    everywhere = [*sys.path]
+    sys.path[:] = [each for each in everywhere if is_library(Path(each, "any"))]
+    try:
+        yield
+    finally:
+        sys.path[:] = everywhere
 
 
 def perform(task: Task, emit: Emit) -> None:

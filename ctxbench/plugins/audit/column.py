@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from ctxbench.plugins.audit.conventions import TOOLS, Changes
+from ctxbench.plugins.audit.conventions import OF_PRODUCTS, PRODUCTS, TOOLS, Changes, as_counted_by
 from ctxbench.plugins.audit.figure import Figure
 
 # A convention that the source does not name has to explain so many figures at least that its own does not.
@@ -34,9 +34,14 @@ def convention_of(figures: Sequence[Figure]) -> Changes | None:
 def counters_of(figures: Sequence[Figure], other: Changes | None) -> list[Changes]:
     """Counters by whose conventions most figures are equal, more than half.
 
-    They have to explain two different counts that the `other` convention (None: there is none) does not.
+    They have to explain two different counts that the `other` convention (None: there is none) does not. The counter
+    of products is named where it explains all figures: beside that of products, or alone if that explains fewer.
     """
     rest = [each for each in figures if other is None or not each.fits(other)]
+    if other and PRODUCTS in other:
+        own = [each for each in figures[0].tools if as_counted_by(OF_PRODUCTS) in each]
+        if found := [each for each in own if all(figure.fits(each) for figure in figures)]:
+            return found if rest else [other, *found]
     if _are_alike(rest) or not figures[0].tools:
         return []
     for each in figures:

@@ -12,6 +12,9 @@ from ctxbench.registry.formula import evaluate, names_in
 
 # The counts of other counters, by their names.
 TOOLS = {name: f"macs_as_{name.replace('-', '_')}" for name in NAMES}
+PRODUCTS = "matrix products and convolutions alone"
+# The counter of PyTorch itself, which counts these but for those that it does not see.
+OF_PRODUCTS = "flop-counter-mode"
 # By quantity: what may stand in place of the count, in the words of a verdict.
 _PARAMS = {
     "without biases": "params - params_bias",
@@ -20,7 +23,7 @@ _PARAMS = {
     "with buffers": "params + buffers",
 }
 _MACS = {
-    "matrix products and convolutions alone": "macs_matmul",
+    PRODUCTS: "macs_matmul",
     "convolutions and linear layers alone, no products of two maps": "macs_layers",
     "without normalisation": "macs - macs_norm",
     "normalisation as five operations an element, as fvcore counts": "macs + 4*macs_norm",
@@ -112,9 +115,13 @@ def of_tools(own: Convention) -> dict[Changes, Convention]:
     if own.quantity != "macs":
         return {}
     return {
-        (f"as {name} counts", *filter(None, [operations])): replace(own, instead=count, scale=scale)
+        (as_counted_by(name), *filter(None, [operations])): replace(own, instead=count, scale=scale)
         for (operations, scale), (name, count) in itertools.product(_scales(own), TOOLS.items())
     }
+
+
+def as_counted_by(tool: str) -> str:
+    return f"as {tool} counts"
 
 
 def _scales(own: Convention) -> list[tuple[str, Fraction]]:
