@@ -1,6 +1,5 @@
 """Parts of several networks: timm's backbones without trained weights, and a segmentation head."""
 
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -19,27 +18,26 @@ def timm() -> ModuleType:
     """The library. Unsupported with the command where it is not installed."""
     if sentence := lacking("this network", "networks"):
         raise Unsupported(sentence)
-    return library("timm")
+    torchvision()
+    import timm
+
+    found: ModuleType = timm
+    return found
 
 
-def library(name: str) -> ModuleType:
-    """A module of timm or of torchvision."""
-    _torchvision()
-    return import_module(name)
-
-
-def _torchvision() -> None:
+def torchvision() -> None:
     """Import torchvision, which timm does. One that is built for CUDA cannot load its operators into a torch for CPUs.
 
     Then they are declared without a kernel, as torchvision's own code expects them to be; no network calls one.
     """
     try:
-        import torchvision  # noqa: F401  # whether it can be is the question
+        import torchvision  # whether it can be is the question
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
         for name in ("nms", "qnms"):
             _OPERATORS.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+        import torchvision  # noqa: F401  # now it can be
 
 
 def backbone(name: str, **settings: Any) -> Any:

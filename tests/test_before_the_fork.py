@@ -119,7 +119,7 @@ def test_a_library_of_networks_is_imported_once_and_a_persons_own_file_by_each_c
     log, library, own = tmp_path / "log", tmp_path / "site-packages" / "torchvision", tmp_path / "own"
     library.mkdir(parents=True)
     own.mkdir()
-    (library / "__init__.py").touch()
+    (library / "__init__.py").write_text("from . import models\n")
     for path in (library / "models.py", own / "mine.py"):
         path.write_text(NETWORKS.format(log=str(log)))
     (own / "neighbour.py").write_text("raise SystemExit('a file of a person ran')\n")

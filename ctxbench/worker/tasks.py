@@ -14,8 +14,6 @@ from ctxbench.results.sources import own_files
 from ctxbench.worker.protocol import Ask, Imported, MatmulRate, MeasureCase, Reply, Task
 from ctxbench.worker.questions import Emit, answer, reported
 
-# Libraries of networks. Their import takes more than a second, starts no thread and touches no driver.
-LIBRARIES = ("timm", "torchvision")
 # The modules that were imported before the code of any case; in one process for all, none is known.
 _before_the_fork: set[str] = set()
 
@@ -43,14 +41,17 @@ def preload(static: bool = True) -> None:
 
 
 def prepare(task: Task) -> None:
-    """Import the library that a task's network is of once, before the fork; the child tells what goes wrong."""
-    for each in task.references if isinstance(task, Ask) else filter(None, [task.case.network]):
-        source = each.rpartition(":")[0] or "timm"
-        if source.partition(".")[0] in LIBRARIES:
-            with contextlib.suppress(Exception), _installed_alone():
-                from ctxbench.networks._parts import library
+    """Import the library that a task's network is of once, before the fork; the child tells what goes wrong.
 
-                library(source)
+    timm and torchvision take more than a second, start no thread and touch no driver.
+    """
+    for each in task.references if isinstance(task, Ask) else filter(None, [task.case.network]):
+        library = (each.rpartition(":")[0] or "timm").partition(".")[0]
+        if library in ("timm", "torchvision"):
+            with contextlib.suppress(Exception), _installed_alone():
+                from ctxbench.networks import _parts
+
+                _parts.timm() if library == "timm" else _parts.torchvision()
     _before_the_fork.update(sys.modules)
 
 

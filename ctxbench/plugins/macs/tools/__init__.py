@@ -3,8 +3,17 @@
 What a tool prints for a module is `TOOL.count(calls)` of its file, in `TOOL.unit`.
 """
 
-# The names of the option, in the order of tables; each file has its name, with _ for -.
+# By the name of the option, in the order of tables; see `table.py`.
 NAMES = (
-    *("thop", "thop-at-32", "ptflops", "ptflops-layers", "fvcore", "mmengine", "torchprofile"),
-    *("calflops", "deepspeed", "torchinfo", "flop-counter-mode"),
+    "thop",
+    "thop-at-32",
+    "ptflops",
+    "ptflops-layers",
+    "fvcore",
+    "mmengine",
+    "torchprofile",
+    "calflops",
+    "deepspeed",
+    "torchinfo",
+    "flop-counter-mode",
 )

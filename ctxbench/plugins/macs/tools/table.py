@@ -2,17 +2,33 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib import import_module
 
 from torch import nn
 
 from ctxbench.plugins.macs.counter import UncountableError
-from ctxbench.plugins.macs.tools import NAMES
+from ctxbench.plugins.macs.tools import (
+    NAMES,
+    calflops,
+    deepspeed,
+    flop_counter_mode,
+    fvcore,
+    mmengine,
+    ptflops,
+    ptflops_layers,
+    thop,
+    thop_at_32,
+    torchinfo,
+    torchprofile,
+)
 from ctxbench.plugins.macs.tools.calls import Calls, Tool
 from ctxbench.table.shown import Shown
 
-# By the name of the option, which is that of its file.
-TOOLS: dict[str, Tool] = {name: import_module(f"{__package__}.{name.replace('-', '_')}").TOOL for name in NAMES}
+# By the name of the option.
+_FILES = (
+    *(thop, thop_at_32, ptflops, ptflops_layers, fvcore, mmengine, torchprofile),
+    *(calflops, deepspeed, torchinfo, flop_counter_mode),
+)
+TOOLS: dict[str, Tool] = dict(zip(NAMES, (each.TOOL for each in _FILES), strict=True))
 
 
 def as_tools(module: nn.Module, shape: Sequence[int], names: Sequence[str]) -> list[Shown]:
