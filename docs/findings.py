@@ -2,16 +2,17 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pandas as pd
 from headlines import RECALLED, audits, is_printed, recalled, row_name
-from lists import POSITIONS, built_in, markdown, peaks, reaches, stored_run
+from lists import POSITIONS, built_in, markdown, peaks, reaches, stored_run, table
 
 from ctxbench.base.mode import MODES
+from ctxbench.base.mode import NOUNS as MODE_NOUNS
 from ctxbench.base.number import significant
 from ctxbench.base.texts import listed
 from ctxbench.model.metric import RecordRow
@@ -199,6 +200,20 @@ def _scales(row: RecordRow) -> str:
     """`4096, 64`: the largest scales of the input at which forward pass and gradients are finite."""
     scales = (row["finite_forward"], row["finite_gradient"])
     return ", ".join("?" if scale is None else f"{scale:g}" for scale in scales)
+
+
+def tracked_peaks() -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Peaks by MemTracker and by ctxbench beside the true ones: of what, what is true, and the peaks by block."""
+    peaks = table("other-tools/memory.csv").set_index("block")
+    paper = with_published(stored_run("table3-static")).set_index("module")
+    for mode in reversed(MODES):
+        own = peaks[(peaks["of"] == "table3") & (peaks["mode"] == mode)]
+        printed = pd.to_numeric(paper.loc[own.index, f"memory_{mode}_2020_published"])
+        shown = (own[["tracker", "ctxbench"]] / 2**20).round()
+        yield f"Table 3, {MODE_NOUNS[mode]}", "the paper's MiB", shown.assign(truth=printed)
+    for mode in reversed(MODES):
+        own = peaks[(peaks["of"] == "cpu") & (peaks["mode"] == mode)]
+        yield f"blocks, CPU, {MODE_NOUNS[mode]}", "the profiler's bytes", own.assign(truth=own["measured"])
 
 
 def audit_yolo() -> str:

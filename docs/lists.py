@@ -26,15 +26,6 @@ from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
-# What sentences rest on.
-EVIDENCE = {
-    "recall-rank": "recall_rank-cpu",
-    "memory": "table3-static",
-    "gate-quiet": "gate-cpu/quiet",
-    "gate-loops": "gate-cpu/loops",
-    "prediction": "prediction",
-    "counters": "counters",
-}
 SHAPE = (1, 512, 128, 128)  # that of Table 3
 POSITIONS = SHAPE[2] * SHAPE[3]
 # What is counted of a selective scan of N states, for each route, position and channel.
@@ -53,12 +44,12 @@ def source(name: str) -> str:
 
     What a run has counted is what today's code counts, as tests/test_committed_counts.py holds.
     """
-    folder = ROOT / "results" / EVIDENCE[name]
+    folder = ROOT / "results" / name
     if (folder / "run.json").exists():
-        environment = stored_run(EVIDENCE[name]).environment
-        return f"`results/{EVIDENCE[name]}`, commit {environment['commit'][:7]}, {environment['time'][:10]}"
+        environment = stored_run(name).environment
+        return f"`results/{name}`, commit {environment['commit'][:7]}, {environment['time'][:10]}"
     stored = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
-    return f"`results/{EVIDENCE[name]}`, as of commit {stored['commit'][:7]}, {stored['date']}"
+    return f"`results/{name}`, as of commit {stored['commit'][:7]}, {stored['date']}"
 
 
 @cache
@@ -88,17 +79,6 @@ def scan_list() -> str:
         assert f"{counted / 1e6:,.1f}" == text, "the first row is what ctxbench counts"
     counted_of = {f"M, {states} state{'s' * (states > 1)}": "counted" for states in (1, 16)}
     return markdown({"convention": "label", "for each route, position and channel": "text", **counted_of}, rows)
-
-
-def module_sources() -> str:
-    """Authors and venue of each module's paper, without its title, in the order of the keys."""
-    keys: dict[str, list[str]] = {}
-    for entry in built_in():
-        authors, _, rest = entry.paper.rpartition("; ")[2].partition(", ")
-        venue = re.search(r"[^,:]*(?:arXiv:)?[^,:]*\d(?:, \d{4})?$", rest)
-        assert venue, f"no venue in the paper of {entry.key}"
-        keys.setdefault(f"{authors}, {venue[0].strip()}", []).append(f"`{entry.key}`")
-    return "; ".join(f"{', '.join(own)}: {paper}" for paper, own in keys.items()) + "."
 
 
 @cache
@@ -222,3 +202,8 @@ def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> s
 def table(name: str) -> pd.DataFrame:
     """A committed table that is no run's."""
     return pd.read_csv(ROOT / "results" / name)
+
+
+def whole(frame: pd.DataFrame) -> str:
+    """A data frame as a table of texts."""
+    return render_markdown(plain_table(dict.fromkeys(frame.columns, "text"), frame.astype(str).to_numpy()))

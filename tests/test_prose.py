@@ -9,7 +9,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = [page for folder in (DOCS, DOCS / "suites", DOCS / "plugins") for page in sorted(folder.glob("*.md"))]
 # What is made by code, and code, links, pictures, headings and tables.
 NOT_PROSE = re.compile(
-    r"<!-- (?:table: .*?<!-- /table|simulated: begin.*?<!-- simulated: end) -->|^```.*?^```|<!--.*?-->"
+    r"<!-- table: .*?<!-- /table -->|^```.*?^```|<!--.*?-->"
     r"|`[^`]*`|!?\[[^\]]*\]\([^)]*\)|^#[^\n]*$|^\|[^\n]*$|^ *\d+\. ",
     re.DOTALL | re.MULTILINE,
 )
@@ -107,7 +107,7 @@ LONGER = {
     "other-tools.md": 2,
 }
 NO_SENTENCES = re.compile(
-    r"<!-- (?:table: .*?<!-- /table|simulated: begin.*?<!-- simulated: end) -->|^ *```.*?^ *```|<!--.*?-->"
+    r"<!-- table: .*?<!-- /table -->|^ *```.*?^ *```|<!--.*?-->"
     r"|^#[^\n]*$|^\|[^\n]*$",
     re.DOTALL | re.MULTILINE,
 )
