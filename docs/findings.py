@@ -2,18 +2,17 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import pandas as pd
 from headlines import RECALLED, audits, is_printed, recalled, row_name
-from lists import POSITIONS, built_in, markdown, peaks, reaches, stored_run
+from lists import POSITIONS, built_in, markdown, peaks, reaches, stored_run, table
 
 from ctxbench.base.mode import MODES
+from ctxbench.base.mode import NOUNS as MODE_NOUNS
 from ctxbench.base.number import significant
-from ctxbench.base.texts import listed
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.model.read_suite import read_published
@@ -125,17 +124,14 @@ def _fastest(part: pd.DataFrame, mode: str, among: Iterable[str]) -> str:
     return ", ".join(f"`{row['module']}` {amount(row, each, each.unit)}" for row in rows_of(tied.reset_index())) + " ms"
 
 
-def recall_groups() -> str:
-    """The blocks by what they learned, with the settings that are not their own."""
+def learned() -> list[tuple[tuple[str, ...], list[str]]]:
+    """The blocks by what they learned, most first: more than the neighbours allow in `segment`, SOLVED elsewhere."""
     groups: dict[tuple[str, ...], list[str]] = {}
+    least = {"segment": NEIGHBOURS, "global": SOLVED, "lookup": SOLVED}
     for row in sorted(recalled(), key=lambda row: -row["recall_segment"]):
-        least = {"segment": NEIGHBOURS, "global": SOLVED, "lookup": SOLVED}
-        learned = tuple(f"`{kind}`" for kind, value in least.items() if row[f"recall_{kind}"] >= value)
-        groups.setdefault(learned, []).append(row_name(row))
-    rows = [
-        (listed(learned) or "none", ", ".join(groups[learned])) for learned in sorted(groups, key=len, reverse=True)
-    ]
-    return markdown({"learned": "label", "blocks, the best in `segment` first": "text"}, rows)
+        kinds = tuple(kind for kind, value in least.items() if row[f"recall_{kind}"] >= value)
+        groups.setdefault(kinds, []).append(row_name(row))
+    return sorted(groups.items(), key=lambda group: -len(group[0]))
 
 
 def recall_cost() -> str:
@@ -201,24 +197,25 @@ def _scales(row: RecordRow) -> str:
     return ", ".join("?" if scale is None else f"{scale:g}" for scale in scales)
 
 
-def audit_yolo() -> str:
-    """Printed figures of YOLOv8 that tell of fused norms, and of SE."""
-    found = {(each.row, each.quantity): each for each in audits()["yolov8_fracture"]}
-    flops = {row: Fraction(each.printed.removesuffix("G")) for (row, key), each in found.items() if key == "macs"}
-    eca, gc = (float(flops[f"YOLOv8+{block}"] - flops["YOLOv8"]) for block in ("ECA", "GC"))
-    se = found["YOLOv8+SE", "params"]
-    return (
-        "The printed figures are those of a fused network without a block, and of unfused networks with one. "
-        f"With ECA, of twelve weights, YOLOv8 is {eca:.1f} G higher. With global context it is {gc:.1f} G. "
-        f"Norms are most of both. The parameters of SE are {se.verdict}: {se.why.partition(' (')[0]}."
-    )
+def tracked_peaks() -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Peaks by MemTracker and by ctxbench beside the true ones: of what, what is true, and the peaks by block."""
+    peaks = table("other-tools/memory.csv").set_index("block")
+    paper = with_published(stored_run("table3-static")).set_index("module")
+    for mode in reversed(MODES):
+        own = peaks[(peaks["of"] == "table3") & (peaks["mode"] == mode)]
+        printed = pd.to_numeric(paper.loc[own.index, f"memory_{mode}_2020_published"])
+        shown = (own[["tracker", "ctxbench"]] / 2**20).round()
+        yield f"Table 3, {MODE_NOUNS[mode]}", "the paper's MiB", shown.assign(truth=printed)
+    for mode in reversed(MODES):
+        own = peaks[(peaks["of"] == "cpu") & (peaks["mode"] == mode)]
+        yield f"blocks, CPU, {MODE_NOUNS[mode]}", "the profiler's bytes", own.assign(truth=own["measured"])
 
 
-def audit_of(name: str) -> str:
-    """The figures of a published table that are not equal as printed, the worst ones first, MOST_ROWS at most."""
+def audit_of(name: str, most: str) -> str:
+    """The figures of a published table that are not equal as printed, the worst ones first."""
     table, found = read_published(name), audits()[name]
     odd = sorted((each for each in found if each.verdict in WORST_FIRST), key=_how_bad)
-    short = [replace(each, why=each.why.partition(";")[0]) for each in odd[:MOST_ROWS]]
+    short = [replace(each, why=each.why.partition(";")[0]) for each in odd[: int(most)]]
     whole, shown = audit_table(table, found), audit_table(table, short)
     caption = tuple(line for line in whole.caption if ", as the source means it:" not in line)
     part = f"Of the {len(odd)} figures that are not equal as printed, {len(short)}:\n\n" * (len(odd) > len(short))

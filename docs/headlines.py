@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from lists import ROOT, stored_run
+from lists import ROOT, stored_run, table
 from predictions import whole_passes
 
 from ctxbench.base.mode import MODES
@@ -57,10 +57,8 @@ def unknown_cards() -> tuple[float, float]:
 
 def simulated(change: str) -> str:
     """Share of simulated gates of eight rows beside two busy loops that find a slowed row."""
-    begin = f"| two busy loops | 8 | {change} | "
-    page = (ROOT / "docs" / "gate-error-rates.md").read_text(encoding="utf-8")
-    (line,) = [line for line in page.splitlines() if line.startswith(begin)]
-    return line.removeprefix(begin).partition(" | ")[0]
+    found = table("gate-simulated/budget.csv").set_index(["beside the gate", "rows", "one row's change"])["found"]
+    return str(found["two busy loops", 8, change])
 
 
 def exit_codes(kind: str) -> list[int]:

@@ -1,9 +1,8 @@
 """The generated tables of what ctxbench declares and has stored: metrics, devices, modules, suites, committed runs."""
 
 import json
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,11 +10,11 @@ from pathlib import Path
 import pandas as pd
 
 from ctxbench import registry
-from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.mode import Mode
 from ctxbench.base.number import significant
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
-from ctxbench.model.read_suite import available, load
+from ctxbench.model.read_suite import load
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.registry.entry import Entry
@@ -26,26 +25,8 @@ from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
-# What sentences rest on.
-EVIDENCE = {
-    "recall-rank": "recall_rank-cpu",
-    "memory": "table3-static",
-    "gate-quiet": "gate-cpu/quiet",
-    "gate-loops": "gate-cpu/loops",
-    "prediction": "prediction",
-    "counters": "counters",
-}
 SHAPE = (1, 512, 128, 128)  # that of Table 3
 POSITIONS = SHAPE[2] * SHAPE[3]
-# What is counted of a selective scan of N states, for each route, position and channel.
-ROUTES = 4
-SCAN_CONVENTIONS: list[tuple[str, str, Callable[[int], float]]] = [
-    ("ctxbench, and torchprofile's rules on a loop over the positions", "4 N + 1", lambda states: 4 * states + 1),
-    ("the recurrence alone, as an einsum counts it", "2 N", lambda states: 2 * states),
-    ("VMamba, FLOPs of a parallel scan, 9 B L D N and the skip", "9 N + 1", lambda states: 9 * states + 1),
-    ("VMamba's older count, outer products halved", "3.5 N + 1", lambda states: 3.5 * states + 1),
-    ("hooks on layers (thop, ptflops)", "0", lambda states: 0),
-]
 
 
 def source(name: str) -> str:
@@ -53,12 +34,12 @@ def source(name: str) -> str:
 
     What a run has counted is what today's code counts, as tests/test_committed_counts.py holds.
     """
-    folder = ROOT / "results" / EVIDENCE[name]
+    folder = ROOT / "results" / name
     if (folder / "run.json").exists():
-        environment = stored_run(EVIDENCE[name]).environment
-        return f"`results/{EVIDENCE[name]}`, commit {environment['commit'][:7]}, {environment['time'][:10]}"
+        environment = stored_run(name).environment
+        return f"`results/{name}`, commit {environment['commit'][:7]}, {environment['time'][:10]}"
     stored = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
-    return f"`results/{EVIDENCE[name]}`, as of commit {stored['commit'][:7]}, {stored['date']}"
+    return f"`results/{name}`, as of commit {stored['commit'][:7]}, {stored['date']}"
 
 
 @cache
@@ -67,38 +48,16 @@ def stored_run(name: str) -> RunData:
     return open_run(ROOT / "results" / name)
 
 
-def module_list() -> str:
-    """The registry: what each module computes, and what it costs at SHAPE."""
-    rows = [(f"`{entry.key}`", entry.about, *_costs(entry)) for entry in built_in()]
-    counts = dict.fromkeys(("params, M", "MACs, G"), "counted")
-    predicted = dict.fromkeys(("memory, train, MiB", "memory, infer, MiB"), "predicted")
-    return markdown({"module": "label", "what it computes": "text", **counts, **predicted}, rows)
+def counts(entry: Entry) -> tuple[str, str]:
+    """Parameters in M and MACs in G at SHAPE."""
+    module, image = _case(entry).on_meta()
+    return significant(count_params(module) / 1e6), significant(count_macs(module, image).macs / 1e9)
 
 
-def scan_list() -> str:
-    """The MACs that are said of one selective scan at SHAPE: four routes of D = C channels, by the convention."""
-    numbers = ROUTES * math.prod(SHAPE)
-    rows = []
-    for name, term, per_number in SCAN_CONVENTIONS:
-        counts = (f"{numbers * per_number(states) / 1e6:,.1f}" for states in (1, 16))
-        rows.append((name, term, *counts))
-    for states, text in zip((1, 16), rows[0][2:], strict=True):
-        module, image = replace(_case(registry.get("ss2d")), hparams={"d_state": states}).on_meta()
-        counted = count_macs(module, image).by_operator["ctxbench::selective_scan"]
-        assert f"{counted / 1e6:,.1f}" == text, "the first row is what ctxbench counts"
-    counted_of = {f"M, {states} state{'s' * (states > 1)}": "counted" for states in (1, 16)}
-    return markdown({"convention": "label", "for each route, position and channel": "text", **counted_of}, rows)
-
-
-def module_sources() -> str:
-    """Authors and venue of each module's paper, without its title, in the order of the keys."""
-    keys: dict[str, list[str]] = {}
-    for entry in built_in():
-        authors, _, rest = entry.paper.rpartition("; ")[2].partition(", ")
-        venue = re.search(r"[^,:]*(?:arXiv:)?[^,:]*\d(?:, \d{4})?$", rest)
-        assert venue, f"no venue in the paper of {entry.key}"
-        keys.setdefault(f"{authors}, {venue[0].strip()}", []).append(f"`{entry.key}`")
-    return "; ".join(f"{', '.join(own)}: {paper}" for paper, own in keys.items()) + "."
+def scan_macs(states: int) -> float:
+    """MACs in M that ctxbench counts of one selective scan at SHAPE."""
+    module, image = replace(_case(registry.get("ss2d")), hparams={"d_state": states}).on_meta()
+    return count_macs(module, image).by_operator["ctxbench::selective_scan"] / 1e6
 
 
 @cache
@@ -123,40 +82,24 @@ def peaks(mode: Mode) -> dict[str, float]:
     return {key: predict_peak(*case, mode=mode).peak_bytes / 2**20 for key, case in cases.items()}
 
 
-def _costs(entry: Entry) -> Iterator[str]:
-    """Parameters, MACs and the predicted peaks of a training and an inference pass at SHAPE, without a device."""
-    module, image = _case(entry).on_meta()
-    yield significant(count_params(module) / 1e6)
-    yield significant(count_macs(module, image).macs / 1e9)
-    for mode in reversed(MODES):
-        yield f"{peaks(mode)[entry.key]:.0f}"
+def held(suite: str) -> str:
+    """`2 of 6; 29 of 55 blocks`: the claims that the committed run of a suite supports."""
+    run = ROOT / "results" / f"{suite}-cpu"
+    if not (run / "run.json").exists():
+        return ""
+    claims = {verdict: len(own) for verdict, own in judged(run).items() if verdict is not Verdict.MEASURED}
+    text = f"{claims.get(Verdict.SUPPORTED, 0)} of {sum(claims.values())}" if claims else ""
+    return "; ".join(filter(None, [text, part_of(run)]))
 
 
-def suite_list() -> str:
-    """The suites: question, size, duration, and how many of the claims the committed run supports."""
-    rows = []
-    for name in available():
-        suite = load(name)
-        title = f"[{name}]({page})" if (page := _page_of(name)) else f"`{name}`"
-        run = ROOT / "results" / f"{name}-cpu"
-        verdicts = ""
-        if (run / "run.json").exists():
-            claims = {verdict: len(own) for verdict, own in judged(run).items() if verdict is not Verdict.MEASURED}
-            held = f"{claims.get(Verdict.SUPPORTED, 0)} of {sum(claims.values())}" if claims else ""
-            verdicts = "; ".join(filter(None, [held, part_of(run)]))
-        own = [case for case in suite.cases() if case.reference.startswith(f"{registry.BUILT_IN}.")]
-        rows.append((title, suite.file.question, str(len(own)), f"{suite.file.minutes:g}", verdicts))
-    sizes = {"cases": "counted", "minutes on two cores": "measured"}
-    return markdown(
-        {"suite": "label", "question": "text", **sizes, "claims supported by the committed run": "text"}, rows
-    )
-
-
-def _page_of(suite: str) -> str:
+def page_of(suite: str) -> str:
     """The page of the docs that shows the claims of a suite's run; "" if none does."""
-    block = f"<!-- table: results/{suite}-cpu claims"
-    found = (page for page in doc_pages() if block in page.read_text(encoding="utf-8"))
-    return next((page.relative_to(ROOT / "docs").as_posix() for page in found), "")
+    found = pages_with(f"<!-- table: results/{suite}-cpu claims")
+    return found[0].relative_to(ROOT / "docs").as_posix() if found else ""
+
+
+def pages_with(text: str) -> list[Path]:
+    return [page for page in doc_pages() if re.search(rf"{text}\b", page.read_text(encoding="utf-8"))]
 
 
 def judged(path: Path) -> dict[Verdict, list[str]]:
@@ -188,15 +131,10 @@ def verdict_list(path: Path) -> str:
     return (part and f"For {part}:\n\n") + "\n".join(lines)
 
 
-def result_list() -> str:
-    """The committed runs: the pages that show them, and the command that makes them again."""
-    rows = []
-    for path in sorted((ROOT / "results").glob("*/run.json")):
-        folder = f"results/{path.parent.name}"
-        shown = [page for page in doc_pages() if re.search(rf"\b{folder}\b", page.read_text(encoding="utf-8"))]
-        links = ", ".join(f"[{page.stem}](../{page.relative_to(ROOT)})" for page in shown)
-        rows.append((f"`{path.parent.name}`", links, f"`{RunFolder.open(path.parent).meta['command']}`"))
-    return markdown({"folder": "label", "pages": "text", "command": "text"}, rows)
+def commands() -> dict[str, str]:
+    """The committed runs, and the command that makes each again."""
+    folders = sorted(path.parent for path in (ROOT / "results").glob("*/run.json"))
+    return {folder.name: str(RunFolder.open(folder).meta["command"]) for folder in folders}
 
 
 def doc_pages() -> list[Path]:
@@ -222,3 +160,8 @@ def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> s
 def table(name: str) -> pd.DataFrame:
     """A committed table that is no run's."""
     return pd.read_csv(ROOT / "results" / name)
+
+
+def whole(frame: pd.DataFrame) -> str:
+    """A data frame as a table of texts."""
+    return render_markdown(plain_table(dict.fromkeys(frame.columns, "text"), frame.astype(str).to_numpy()))

@@ -4,17 +4,16 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from operator import itemgetter
 from typing import cast
 
 from lists import ROOT, markdown, table
 
 from ctxbench import registry
-from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.mode import Mode
 from ctxbench.base.number import Number, significant
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
-from ctxbench.model.metric import Quantity, RecordRow
+from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.crossover.crossover import Size, crossover
 from ctxbench.plugins.crossover.table import Pairing, pairings, text_of
@@ -23,15 +22,12 @@ from ctxbench.plugins.memory.remedy import fused_scans
 from ctxbench.plugins.predict.operators import Operator, profiled
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
-from ctxbench.report.run_data import RunData, open_run
-from ctxbench.report.tables.caption import setup
+from ctxbench.report.run_data import RunData
 from ctxbench.table.markdown import escape
 from ctxbench.table.table import Origin
 
-PREDICTED, MEASURED = ROOT / "results" / "prediction" / "scan", ROOT / "results" / "scan-cpu"
 # A cost of a scan in one fused kernel, from its row.
 AtBest = Callable[[RecordRow], float]
-LABELS: dict[str, Origin] = {"beside": "label", "equal": "label"}
 
 
 def compared(run: RunData) -> Iterator[tuple[str, str, Pairing]]:
@@ -51,11 +47,12 @@ def _apart(pairing: Pairing) -> int:
     return abs(int(scan["params"]) - int(other["params"]))
 
 
-def answer(pairing: Pairing, cost: Quantity, at_best: AtBest | None = None) -> str:
+def answer(pairing: Pairing, key: str, at_best: AtBest | None = None) -> str:
     """`< 64 (0.68)`: from which n on the scan is cheaper, and how many times the other's cost it has at the largest n.
 
     `at_best` gives the costs that take the place of the scan's.
     """
+    cost = quantity(key)
     sizes = pairing.sizes(cost)
     if at_best:
         best = {n: Number(at_best(scan)) for n, scan, _ in pairing.rows}
@@ -87,67 +84,11 @@ def fused_ms(row: RecordRow, mode: Mode) -> float:
     return max(rest.host_ms, rest.device_ms + math.fsum(profile.scans.values()) / sheet.bandwidth * 1e3)
 
 
-def scan_lead() -> str:
-    """From which size on the scan is cheaper to train than fused attention."""
-    own = [pairing for *pair, pairing in compared(open_run(PREDICTED)) if pair == ["mhsa", "channels"]]
-    (here,) = (pairing for *pair, pairing in compared(open_run(MEASURED)) if pair == ["mhsa", "channels"])
-    rows = [
-        ("MACs, counted", answer(own[0], quantity("macs_train")), ""),
-        ("memory, predicted", *both_forms(own[0], "memory", fused_peak, "train")),
-    ]
-    for pairing in own:
-        card = sheets()[str(pairing.conditions["device"])].title
-        rows.append((f"time, predicted for {card}", *both_forms(pairing, "latency", fused_ms, "train")))
-    rows.append(("time, measured on this CPU", answer(here, quantity("latency_train")), ""))
-    return markdown(dict.fromkeys(("cost", "n", "n, with a fused scan at best"), "text"), rows)
-
-
-def scan_counts() -> str:
-    """Parameters, and from which size on the scan has fewer MACs and needs less memory to train."""
-    run = open_run(PREDICTED)
-    rows = []
-    for other, equal, pairing in compared(run):
-        if pairing.conditions["device"] == run.devices()[0]:  # the same on every device
-            params = [f"{row['params'] / 1e3:.1f}" for row in pairing.rows[0][1:]]
-            memory = both_forms(pairing, "memory", fused_peak, "train")
-            rows.append((f"`{other}`", equal, *params, answer(pairing, quantity("macs_train")), *memory))
-    counted = dict.fromkeys(("`ss2d`, params, K", "the block, params, K", "MACs, train"), "counted")
-    return markdown({**LABELS, **counted, **both_headings("memory", "train")}, rows)
-
-
-def both_forms(pairing: Pairing, cost: str, at_best: Callable[[RecordRow, Mode], float], mode: Mode) -> tuple[str, str]:
+def both_forms(pairing: Pairing, key: str) -> tuple[str, str]:
     """A cost of the scan as it is, and fused at best."""
-    each = quantity(f"{cost}_{mode}")
-    return answer(pairing, each), answer(pairing, each, partial(at_best, mode=mode))
-
-
-def both_headings(cost: str, *modes: Mode) -> dict[str, Origin]:
-    return {f"{cost}, {mode}{form}": "predicted" for mode in modes for form in ("", ", fused at best")}
-
-
-def scan_predicted() -> str:
-    """From which size on the scan is predicted to be faster, at equal channels, as it is and fused at best."""
-    run = open_run(PREDICTED)
-    rows = []
-    for other, equal, pairing in compared(run):
-        if equal == "channels":
-            times = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "latency", fused_ms, mode)]
-            rows.append((pairing.conditions["device"], f"`{other}`", *times))
-    rows.sort(key=itemgetter(0))
-    labels: dict[str, Origin] = {"device": "label", "beside": "label"}
-    return f"{markdown({**labels, **both_headings('time', *reversed(MODES))}, rows)}\n\nhere: {setup(run)}."
-
-
-def scan_measured() -> str:
-    """The same of times that were measured."""
-    run = open_run(MEASURED)
-    times = {mode: quantity(f"latency_{mode}") for mode in reversed(MODES)}
-    rows = [
-        (f"`{other}`", equal, *(answer(pairing, time) for time in times.values()))
-        for other, equal, pairing in compared(run)
-    ]
-    headings: dict[str, Origin] = {f"time, {mode}": "measured" for mode in times}
-    return f"{markdown({**LABELS, **headings}, rows)}\n\nhere: {setup(run)}."
+    cost, mode = key.split("_")
+    at_best = {"memory": fused_peak, "latency": fused_ms}[cost]
+    return answer(pairing, key), answer(pairing, key, partial(at_best, mode=cast("Mode", mode)))
 
 
 def scan_compiled() -> str:

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,13 +22,16 @@ from jinja2 import Environment, StrictUndefined
 from ctxbench.base.number import significant
 from ctxbench.base.texts import listed
 from ctxbench.model.metrics import metrics
+from ctxbench.model.read_suite import available
 from ctxbench.plugins.claims.table import claim_table
 from ctxbench.plugins.predict.listed import measured_classes
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.plugins.recall.metric import CHANCE, SEGMENT_BOUNDS, SOLVED
 from ctxbench.plugins.twins.gains import twins
 from ctxbench.plugins.twins.records import NAMES
+from ctxbench.report.tables.caption import setup
 from ctxbench.report.tables.cells import heading
+from ctxbench.table.markdown import escape
 
 TEXTS = tomllib.loads((Path(__file__).parent / "sentences.toml").read_text(encoding="utf-8"))
 LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
@@ -76,9 +80,16 @@ def code(names: Iterable[str]) -> list[str]:
     return [f"`{name}`" for name in names]
 
 
+def less(one: str, other: str) -> str:
+    """`0.6`: the difference of two printed figures in G, to a decimal."""
+    return f"{float(Fraction(one.removesuffix('G')) - Fraction(other.removesuffix('G'))):.1f}"
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
+    "cell": escape,
     "code": code,
     "every": lambda text, pattern: re.findall(pattern, text),
+    "less": less,
     "listed": lambda texts: listed([*texts]),
     "row_name": headlines.row_name,
     "twins": twins,
@@ -90,8 +101,9 @@ ENVIRONMENT.tests |= {"ending": str.endswith, "starting": str.startswith}
 for file in (lists, headlines, found_tables, gpu_runs, predictions, scans):
     ENVIRONMENT.globals |= vars(file)
 ENVIRONMENT.globals |= {
-    "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "block": block,
-    "check_commits": check_commits, "finding": finding, "findings": findings, "gate": gate, "heading": heading,
-    "measured_classes": measured_classes, "median": median, "metrics": metrics, "repeatability": repeatability,
-    "sheets": sheets, "significant": significant, "trust": trust,
+    "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "available": available,
+    "block": block, "check_commits": check_commits, "finding": finding, "findings": findings, "gate": gate,
+    "heading": heading, "measured_classes": measured_classes, "median": median, "metrics": metrics,
+    "repeatability": repeatability, "setup": setup, "sheets": sheets, "significant": significant, "trust": trust,
+    "zip": zip,
 }  # fmt: skip

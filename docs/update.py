@@ -27,7 +27,6 @@ import lists
 import predictions
 import scans
 import sentences
-import side_by_side
 import suite_tables
 import twins
 from lists import ROOT, doc_pages, verdict_list
@@ -39,7 +38,7 @@ from ctxbench.table.markdown import render_markdown
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
-FILES = (api, findings, gpu_runs, lists, predictions, scans, side_by_side, twins)
+FILES = (api, findings, gpu_runs, lists, predictions, scans, twins)
 CROSSOVER = "#crossover"
 FIGURES = ROOT / "docs" / "figures"
 

@@ -4,11 +4,11 @@ From the repository's root, a minute and a half on one core:
 
     PYTHONPATH=tests/plugins/check python research/gate_error_rates.py
 
-writes results/gate-simulated, and the part of docs/gate-error-rates.md between the two markers.
+writes results/gate-simulated.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,12 +30,9 @@ from synthetic import (
 
 from ctxbench.plugins.check.evidence import PairEvidence, pair_log_ratio
 from ctxbench.plugins.check.rules import GateRule, judge
-from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).parents[1]
-PAGE, RESULTS = ROOT / "docs" / "gate-error-rates.md", ROOT / "results" / "gate-simulated"
-BEGIN, END = "<!-- simulated: begin -->", "<!-- simulated: end -->"
+RESULTS = ROOT / "results" / "gate-simulated"
 
 # Gates, and trials of each other rule, for each machine and change; pairs whose spread is taken.
 GATES, PAIRS, TIMED_GATES = 2000, 20_000, 1000
@@ -184,32 +181,9 @@ def pair_value() -> Iterator[dict[str, object]]:
         }
 
 
-def shown(rows: Sequence[dict[str, object]], labels: int) -> str:
-    """A Markdown table whose first columns are labels."""
-    headings: dict[str, Origin] = {
-        name: "label" if place < labels else "measured" for place, name in enumerate(rows[0])
-    }
-    text: str = render_markdown(plain_table(headings, [[*map(str, row.values())] for row in rows]))
-    return text
-
-
 def main() -> None:
-    found = {each.__name__: [*each()] for each in (budget, machines, rates, looks, pair_value)}
-    for name, rows in found.items():
-        pd.DataFrame(rows).to_csv(RESULTS / f"{name}.csv", index=False)
-    timed = [row for row in found["budget"] if row["beside the gate"] != "nothing"]
-    noisy = [{name: row[name] for name in row if name != "machine"} for row in found["rates"][-len(CHANGES) :]]
-    text = "\n".join(
-        [
-            f"**Eight rows in five minutes, the 22 rows of `ci` in ten, {TIMED_GATES:,} gates each**\n",
-            shown(timed, 3),
-            f"**Four rows on the machine `{[*NOISE_LEVELS][-1]}`, {GATES:,} gates and {GATES:,} trials of each other "
-            "rule**\n",
-            shown(noisy, 1),
-        ]
-    )
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    for each in (budget, machines, rates, looks, pair_value):
+        pd.DataFrame(each()).to_csv(RESULTS / f"{each.__name__}.csv", index=False)
 
 
 if __name__ == "__main__":

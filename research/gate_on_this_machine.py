@@ -127,14 +127,13 @@ def stored(folder: Path = GATES) -> dict[str, Gate]:
 def section(gates: Mapping[str, Gate]) -> str:
     """Section on the series for the page of the gate's error rates."""
     conditions = next(iter(gates.values()))["conditions"]
-    counts = ("gates", "exit code 0", "unchanged rows", "ok", "inconclusive", "regressed")
-    slower = ("slower rows", "found", "left inconclusive", "missed", "pairs", "seconds", "load")
-    columns: dict[str, Origin] = dict.fromkeys((*counts, *slower), "counted")
+    counts = ("gates", "exit code 0", "unchanged: ok, inconclusive, regressed", "slower: found, inconclusive, missed")
+    columns: dict[str, Origin] = dict.fromkeys((*counts, "seconds", "load"), "counted")
     kinds = [(state, kind) for state in STATES for kind in TEXTS]
     rows = [line(state, kind, own) for state, kind in kinds if (own := of_kind(gates, state, kind))]
     table = render_markdown(plain_table({"beside the gate": "label", "code": "label", **columns}, rows)).rstrip("\n")
     first = (
-        f"Suite `ci`, two of its modules a gate, budget {BUDGET}; {conditions}. Pairs, seconds and load (the average "
+        f"Suite `ci`, two of its modules a gate, budget {BUDGET}; {conditions}. Seconds and load (the average "
         "of the last minute, the gate's own included) are the medians of the gates."
     )
     return "\n\n".join([first, table, false_alarms(gates), *(spread(gates, state) for state in STATES)])
@@ -144,12 +143,15 @@ def line(state: str, kind: str, gates: Sequence[Gate]) -> list[str]:
     plain, slow = verdicts(gates, slowed=False), verdicts(gates, slowed=True)
     # The exit code of a self-test with slowed rows says whether they were found.
     passed = [gate["exit_code"] for gate in gates].count(0) if kind in ("unchanged", "code") else ""
-    cells = [len(gates), passed]
-    cells += [len(plain), plain.count("ok"), plain.count("inconclusive"), plain.count("regressed")]
-    cells += [len(slow), slow.count("regressed"), slow.count("inconclusive"), slow.count("ok")]
-    medians = [statistics.median(max(row["replicates"] for row in gate["rows"]) for gate in gates)]
-    medians += [statistics.median(gate[name] for gate in gates) for name in ("elapsed_s", "load")]
-    return [STATES[state], TEXTS[kind], *map(str, cells), *(f"{median:.3g}" for median in medians)]
+    medians = (statistics.median(gate[name] for gate in gates) for name in ("elapsed_s", "load"))
+    cells = (len(gates), passed, counted(plain, "ok", "inconclusive", "regressed"))
+    found = counted(slow, "regressed", "inconclusive", "ok")
+    return [STATES[state], TEXTS[kind], *map(str, cells), found, *(f"{median:.3g}" for median in medians)]
+
+
+def counted(found: list[str | None], *names: str) -> str:
+    """`79, 1, 0`: how many rows have each verdict; "" without rows."""
+    return ", ".join(str(found.count(name)) for name in names) if found else ""
 
 
 def verdicts(gates: Iterable[Gate], slowed: bool) -> list[str | None]:
@@ -192,9 +194,8 @@ def spread(gates: Mapping[str, Gate], state: str) -> str:
         return f"No gates with {STATES[state]} beside them are in this series."
     return (
         f"With {STATES[state]} beside the gate, a row's log ratio spread by {statistics.median(deviations):.1%} "
-        f"between the pairs of unchanged code (standard deviation; median of all rows, at most {max(deviations):.1%}). "
-        "The smallest change to be found within the budget in 95 of 100 checks was "
-        f"{statistics.median(visible):.1%} (median row; at most {max(visible):.1%})."
+        "(median row of unchanged code; standard deviation over pairs). The smallest change to be found in 95 of 100 "
+        f"checks was {statistics.median(visible):.1%} (median row; at most {max(visible):.1%})."
     )
 
 

@@ -22,8 +22,9 @@ from ctxbench.report.panels import Panel, label_of, origin_of
 CHANCE = 10
 # What ability is drawn against, where a run has it.
 COSTS = ("latency_infer", "macs", "memory_train")
-# Inches: the least wide axes, and how high they are with what is around them; characters of a line of a name.
-_LEAST, _HEIGHT, _NAME = 1.6, 2.2, 18
+# Inches: the least wide axes, and how high they are with what is around them, in two lines or in more; characters of a
+# line of a name.
+_LEAST, _HEIGHTS, _NAME = 1.6, (3.0, 2.2), 18
 # Of the points of a module with several settings, in turn.
 _FILLS = ("full", "none", "left", "top")
 
@@ -106,7 +107,8 @@ def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     columns = len(kinds) if sheet.columns(_LEAST, len(kinds)) == len(kinds) else len(costs)
     cells = [(kind, key) for key in costs for kind in kinds]
     cells = cells if columns == len(kinds) else sorted(cells, key=lambda cell: kinds.index(cell[0]))
-    heights = [_HEIGHT * len(cells) / columns] * len(shown)
+    lines = len(cells) // columns
+    heights = [_HEIGHTS[lines > 2] * lines] * len(shown)
     figure, found = parts("Ability against cost", sheet, shown, heights, ("trained", "measured"))
     drawing = Drawing(
         figure,
@@ -114,7 +116,7 @@ def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     )
     named: list[tuple[Axes, Panel, pd.DataFrame, pd.DataFrame]] = []
     for (panel, rows), part in zip(shown, found, strict=True):
-        grid = part.subplots(len(cells) // columns, columns, sharey=True)
+        grid = part.subplots(lines, columns, sharey=True)
         for (kind, key), axes in zip(cells, grid.flat, strict=True):
             named.append((axes, panel, *_against(drawing, axes, panel, rows, kind, key)))
     freeze_layout(figure)
