@@ -24,7 +24,7 @@ from ctxbench.base.texts import listed
 from ctxbench.model.metrics import metrics
 from ctxbench.model.read_suite import available
 from ctxbench.plugins.claims.table import claim_table
-from ctxbench.plugins.predict.listed import measured_classes
+from ctxbench.plugins.predict.listed import measured_dtypes
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.plugins.recall.metric import CHANCE, SEGMENT_BOUNDS, SOLVED
 from ctxbench.plugins.twins.gains import twins
@@ -103,7 +103,7 @@ for file in (lists, headlines, found_tables, gpu_runs, predictions, scans):
 ENVIRONMENT.globals |= {
     "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "available": available,
     "block": block, "check_commits": check_commits, "finding": finding, "findings": findings, "gate": gate,
-    "heading": heading, "measured_classes": measured_classes, "median": median, "metrics": metrics,
+    "heading": heading, "measured_dtypes": measured_dtypes, "median": median, "metrics": metrics,
     "repeatability": repeatability, "setup": setup, "sheets": sheets, "significant": significant, "trust": trust,
     "zip": zip,
 }  # fmt: skip

@@ -1,13 +1,14 @@
 """Compares predicted times with measurements that they were not fitted to.
 
 Writes results/prediction/validation.csv. What is compared is in prediction_splits.toml. `known` says what the
-prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `model`: kernels of cards of its
-model; `calibrated`: kernels measured on the device itself.
+prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `sheet alone`: the same,
+with the band of the files that are in use; `model`: kernels of cards of its model; `calibrated`: kernels measured on
+the device itself.
 
 Run: python research/validate_time.py DATA
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from typing import Any
 import pandas as pd
 import torch
 from calibrate_time import ROOT, arguments, read
+from fit_kernels import Group, Kernels, kernels_of
 from prediction_data import SPLITS, device, kernelbench
-from prediction_model import Folds, Row, fold, row_of, use
+from prediction_model import Row, model, row_of, use
 from stamp import stamp, write_stamp
 from transformers import Transformer
 
+from ctxbench import registry
 from ctxbench.base.call_sites import CallSite
 from ctxbench.base.mode import MODES
 from ctxbench.model.case import Case
@@ -97,6 +100,18 @@ def own_cpu() -> Iterator[Row]:
             yield row_of("suite field", what, mode, calibrated.title, "calibrated", row[f"latency_{mode}_ms"], found)
 
 
+def blocks() -> Iterator[Row]:
+    """All blocks on an H200, of which no kernel was measured: no rule and no rate has seen these times."""
+    card = sheet("h200")
+    for row in pd.read_csv(ROOT / "results" / "gpu-h200" / "times.csv").dropna(subset="ms").itertuples(index=False):
+        shape, kind = tuple(map(int, str(row.shape).split("x"))), getattr(torch, row.dtype)
+        with torch.device("meta"):
+            model, x = registry.get(row.module).build(shape[1]).to(kind), torch.empty(shape, dtype=kind)
+        found = time_of(operators_of(model, x, mode=row.mode), card, row.dtype)
+        source, what = f"blocks, {row.dtype}", f"{row.module} {row.shape}"
+        yield row_of(source, what, row.mode, card.title, "sheet alone", row.ms, found)
+
+
 def table3() -> Iterator[Row]:
     """The paper's table, on the card that it names, with the software of its year."""
     run = open_run(RESULTS / "table3")
@@ -118,14 +133,14 @@ def table3() -> Iterator[Row]:
                    "errors": row[f"{key}_errors"]}  # fmt: skip
 
 
-def all_rows(folds: Folds, data: Path) -> Iterator[Row]:
+def all_rows(classes: Mapping[Group, Kernels], data: Path) -> Iterator[Row]:
     shipped = rates.calibration()
     titles = sorted(set(pd.read_csv(data / "network_passes.csv")["device"]))
     for title in titles:
         yield from passes(data, title, "model")
-    yield from [*operators(data), *table3(), *own_cpu()]
+    yield from [*operators(data), *table3(), *own_cpu(), *blocks()]
     for title in titles:
-        use(folds.model(title).calibration())
+        use(model(classes, title).calibration())
         yield from [*passes(data, title, "left out"), *products(data, title)]
     use(shipped)
 
@@ -133,7 +148,7 @@ def all_rows(folds: Folds, data: Path) -> Iterator[Row]:
 def main() -> None:
     data: Path = arguments(__doc__ or "").data
     evidence, target = stamp(), RESULTS / "validation.csv"
-    pd.DataFrame(all_rows(fold(read(data)), data)).to_csv(target, index=False, lineterminator="\n")
+    pd.DataFrame(all_rows(kernels_of(read(data)), data)).to_csv(target, index=False, lineterminator="\n")
     write_stamp(RESULTS, evidence)
     print(f"wrote {target.relative_to(ROOT)}")
 
