@@ -1,4 +1,4 @@
-"""Fits the efficiencies behind predicted times to measured kernels and networks, and tests them on devices left out.
+"""Fits the efficiencies behind predicted times to measured kernels and networks.
 
 Writes ctxbench/plugins/predict/efficiencies.csv and devices.csv, and for the docs results/prediction/networks.csv, of
 timm's networks under AMP.
@@ -16,10 +16,10 @@ from pathlib import Path
 import fit_networks
 import numpy as np
 import pandas as pd
-from fit_kernels import Array, Fit, Group, Kernels
+from fit_kernels import Group, Kernels, kernels_of
 from network_passes import FILE
 from prediction_data import READERS, SPLITS, Measured
-from prediction_model import Model, fold, left_out, network_rows, network_table
+from prediction_model import Model, left_out, model, network_rows, network_table
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,30 +35,24 @@ def tables(classes: Mapping[Group, Kernels], found: Model) -> tuple[pd.DataFrame
     """efficiencies.csv and devices.csv."""
     first = {"class": "any", "dtype": "", "devices": "", "kernels": "", "passes": "", "compute": "", "bandwidth": ""}
     rows: list[dict[str, object]] = [
-        {**first, "dtype": dtype, "between": f"{found.device_sd:.3g}", "watts": f"{watts:.4g}"}
+        {**first, "dtype": dtype, "watts": f"{watts:.4g}", "sd": f"{found.class_sd:.3g}"}
         for dtype, watts in sorted(found.watts.items())
     ]
-    devices: list[dict[str, object]] = []
     for group, own in sorted(found.fits.items()):
-        kernels, named, cards = classes.get(group), {"class": group[0], "dtype": group[1]}, found.cards.get(group, {})
-        titles = {*cards, *(np.unique(kernels.device) if kernels else ())}
+        kernels, named = classes.get(group), {"class": group[0], "dtype": group[1]}
         shares = {name: f"{own[name]:.4g}" for name in ("compute", "bandwidth")}
         call = {"call_us": f"{own['call_us']:.3g}"} if kernels and kernels.alone.any() else {}
-        count = {"devices": len(titles), "kernels": len(kernels.seconds) if kernels else 0}
-        spreads = {"between": f"{found.between[group]:.3g}", "within": f"{found.within[group]:.3g}"}
-        rows.append({**named, **count, "passes": found.passes.get(group, ""), **shares, **spreads, **call})
-        for unit, errors in _errors(kernels, own) if kernels else ():
-            title, era = unit.split("|")
-            factor = {"kernels": len(errors), "factor": f"{np.exp(np.median(errors)):.3g}"}
-            devices.append({**named, "device": title, "era": era, **factor})
-        for title, (log, tell) in cards.items():
-            devices.append({**named, "device": title, "era": "cuda", "kernels": tell, "factor": f"{np.exp(log):.3g}"})
+        counts = {
+            "devices": len(np.unique(kernels.device)) if kernels else 0,
+            "kernels": len(kernels.seconds) if kernels else 0,
+            "passes": found.passes.get(group, ""),
+        }
+        rows.append({**named, **counts, **shares, **call})
+    devices = [
+        {"device": title, "dtype": dtype, "era": era, "measured": count, "factor": f"{np.exp(log):.3g}"}
+        for (title, dtype, era), (log, count) in sorted(found.cards.items())
+    ]
     return pd.DataFrame(rows), pd.DataFrame(devices)
-
-
-def _errors(kernels: Kernels, fit: Fit) -> list[tuple[str, Array]]:
-    """The errors of each device with the software of an era."""
-    return [(str(unit), kernels.of(kernels.units == unit).errors(fit)) for unit in np.unique(kernels.units)]
 
 
 def provenance(data: Path) -> str:
@@ -84,17 +78,17 @@ def arguments(about: str) -> argparse.Namespace:
 def main() -> None:
     given = arguments(__doc__ or "")
     data = given.data
-    folds = fold(read(data))
-    model = folds.model()
-    table = network_table(data, given.seen, model)
+    classes = kernels_of(read(data))
+    of_kernels = model(classes)
+    table = network_table(data, given.seen, of_kernels)
     fits, errors = left_out(table)
-    found = model.with_networks(table, fit_networks.fit(table), errors, folds.classes)
+    found = of_kernels.with_networks(table, fit_networks.fit(table), errors)
     folder, results = ROOT / "ctxbench" / "plugins" / "predict", ROOT / "results" / "prediction"
-    for name, frame in zip(("efficiencies.csv", "devices.csv"), tables(folds.classes, found), strict=True):
+    for name, frame in zip(("efficiencies.csv", "devices.csv"), tables(classes, found), strict=True):
         text = frame.to_csv(index=False, lineterminator="\n")
         (folder / name).write_text(provenance(data) + text, encoding="utf-8")
         print(f"wrote {(folder / name).relative_to(ROOT)}", flush=True)
-    rows = network_rows(model, table, fits, errors, folds.classes)
+    rows = network_rows(of_kernels, table, fits, errors)
     pd.DataFrame(rows).to_csv(results / "networks.csv", index=False, lineterminator="\n")
     print("wrote results/prediction/networks.csv: band_widths.py writes its bands")
 

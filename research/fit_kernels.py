@@ -1,19 +1,18 @@
-"""Fits the efficiencies of classes of kernels to single measured kernels, and what devices and kernels differ by.
+"""Fits the efficiencies of classes of kernels to single measured kernels, and a factor of each card.
 
 A fit is robust and in logarithms, and each device counts the same.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from prediction_data import Measured
-from scipy.optimize import least_squares, minimize
-from scipy.stats import norm
+from scipy.optimize import least_squares
 
-from ctxbench.base.number import CONFIDENCE
-from ctxbench.plugins.predict.rates import FACTOR_SD, conversion_s, itemsize, parts, sustained, unit_of
+from ctxbench.plugins.predict.rates import Factor, conversion_s, itemsize, parts, shared, sustained, unit_of
 
 # Where the fits of each class begin, of which the best counts: shares of peak and of bandwidth, microseconds of a call
 # that is measured alone.
@@ -22,10 +21,12 @@ LIMITS = ((1e-3, 1e-2, 1.0), (1.5, 1.5, 500.0))
 START_WATTS, LIMIT_WATTS = 6.0, (0.5, 60.0)
 # Logarithmic errors above this count linearly.
 ROBUST = 0.2
-# A class's differences between devices, in logarithms, before anything is known: 0.15, within a factor of 2.
-PRIOR_BETWEEN, PRIOR_SPREAD = 0.15, 0.7
+# What cards differ by, in logarithms, before anything is known.
+CARD_SD = 0.12
 Array = NDArray[np.float64]
 Group = tuple[str, str]
+# A card by its title, a dtype, and the era of the software.
+Unit = tuple[str, str, str]
 Fit = Mapping[str, float]
 
 
@@ -129,45 +130,27 @@ def robust(weights: Array) -> Callable[[Array], Array]:
     )
 
 
-def fit_all(classes: Mapping[Group, Kernels], wanted: Collection[Group] = ()) -> dict[Group, dict[str, float]]:
-    """Each class's fit, or those `wanted`. The power that sustains half of a unit's peak comes from large products."""
+def fit_all(classes: Mapping[Group, Kernels]) -> dict[Group, dict[str, float]]:
+    """Each class's fit. The power that sustains half of a unit's peak comes from large products."""
     watts = {dtype: fit(each)["watts"] for (kind, dtype), each in classes.items() if kind == "large product"}
-    return {group: fit(each, watts[each.unit]) for group, each in classes.items() if not wanted or group in wanted}
+    return {group: fit(each, watts[each.unit]) for group, each in classes.items()}
 
 
-def spreads(factors: Mapping[Group, Mapping[str, tuple[float, float]]]) -> tuple[float, dict[Group, float]]:
-    """Maximum-likelihood spreads of the devices' factors: a random effect for the device, and one for each class on it.
+def factors(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit], class_sd: float) -> dict[Unit, tuple[float, int]]:
+    """Of each card in each dtype, with the software of an era: the logarithm of its factor, and from how many kernels.
 
-    A factor is the logarithm of measured over predicted, and its error.
+    Classes on a card differ by `class_sd`, cards by CARD_SD.
     """
-    groups = list(factors)
-    devices = []
-    for title in sorted({title for own in factors.values() for title in own}):
-        at = [i for i, group in enumerate(groups) if title in factors[group]]
-        values, errors = np.array([factors[groups[i]][title] for i in at]).T
-        devices.append((at, values, FACTOR_SD**2 + errors**2))
-
-    def cost(x: Array) -> tuple[float, Array]:
-        """Minus the logarithm of the likelihood, and of the prior of the spreads, with its slope."""
-        variances = np.exp(2 * x)
-        apart = (x[1:] - np.log(PRIOR_BETWEEN)) / PRIOR_SPREAD
-        total, slope = float(apart @ apart) / 2, np.concatenate([[0.0], apart / PRIOR_SPREAD])
-        for at, values, noise in devices:
-            covariance = variances[0] + np.diag(variances[1:][at] + noise)
-            inverse = np.linalg.inv(covariance)
-            weighed = inverse @ values
-            total += 0.5 * float(np.linalg.slogdet(covariance)[1] + values @ weighed)
-            slope[0] += variances[0] * float(inverse.sum() - weighed.sum() ** 2)
-            slope[1:][at] += variances[1:][at] * (np.diag(inverse) - weighed**2)
-        return total, slope
-
-    start = np.log([0.2, *[PRIOR_BETWEEN] * len(groups)])
-    found = minimize(cost, start, jac=True, method="L-BFGS-B")
-    device_sd, *between = map(float, np.exp(found.x))
-    return device_sd, dict(zip(groups, between, strict=True))
-
-
-def scatter(errors: Iterable[Array]) -> float:
-    """Of kernels on one device around their median: robust, as the fit is; 0 if no device has two."""
-    apart = np.concatenate([np.abs(own - np.median(own)) for own in errors if len(own) > 1] or [np.zeros(1)])
-    return float(np.quantile(apart, CONFIDENCE) / norm.ppf((1 + CONFIDENCE) / 2))
+    found: dict[Unit, tuple[float, int]] = {}
+    for dtype in sorted({own for _, own in classes}):
+        told: dict[str, list[tuple[Factor, int]]] = {}
+        for group, kernels in classes.items():
+            for unit in np.unique(kernels.units) if group[1] == dtype else ():
+                errors = kernels.of(kernels.units == unit).errors(fits[group])
+                factor = Factor(((0.0, float(np.median(errors))),), class_sd / math.sqrt(len(errors)))
+                told.setdefault(str(unit), []).append((factor, len(errors)))
+        for unit, own in told.items():
+            title, era = unit.split("|")
+            log, _ = shared([factor for factor, _ in own], class_sd, CARD_SD)
+            found[title, dtype, era] = (log, sum(count for _, count in own))
+    return found

@@ -20,6 +20,7 @@ from prediction_data import device
 
 import ctxbench.plugins.predict
 from ctxbench.base.call_sites import CallSite
+from ctxbench.meta.autocast import Autocast
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.training import CrossEntropy
 from ctxbench.plugins.predict.operators import Operator, operators_of
@@ -127,7 +128,7 @@ def _run(row: Any, how: dict[str, Any]) -> tuple[bool, Kernels]:
 
     set_fused_attn(row.mode == "infer")  # PyTorch 1.12, with which training was measured, has none
     set_fast_norm(FAST_NORM in row.file)
-    with torch.device("meta"):
+    with torch.device("meta"), Autocast():  # a hybrid runs its stem when it is made
         module = timm.create_model(RENAMED.get(row.model, row.model), **how)
         x = torch.empty(row.batch, 3, row.image, row.image)
     if row.memory_format == "nhwc":

@@ -1,4 +1,4 @@
-"""Models behind predicted times: fits of classes to kernels and to networks, and each device left out once."""
+"""Models behind predicted times: fits of classes to kernels and to networks, with devices or networks left out."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,87 +7,57 @@ from pathlib import Path
 
 import fit_networks
 import numpy as np
-from fit_kernels import PRIOR_BETWEEN, Array, Fit, Group, Kernels, fit_all, kernels_of, scatter, spreads
+from fit_kernels import Array, Fit, Group, Kernels, Unit, factors, fit_all
 from network_passes import FILE, passes
 from numpy.typing import NDArray
-from prediction_data import Measured
 
 from ctxbench.plugins.predict import effects, rates
 from ctxbench.plugins.predict.passes import PassTime, time_of
 
 Row = dict[str, object]
-# The scatter of kernels of a class with few kernels on each device is at least this.
-LEAST_WITHIN = 0.05
+# What classes on a card differ by, in logarithms, before networks tell it.
+CLASS_SD = 0.1
 
 
 @dataclass(frozen=True)
 class Model:
-    """Fits of all classes, and what devices and kernels differ by: standard deviations in logarithms.
+    """Fits of all classes, the factor of each card as a logarithm with the number of kernels or passes that tell it,
+    and what classes on a card differ by: a standard deviation in logarithms.
 
-    `passes`: how many a class was fitted to. `cards`: the logarithms of their factors, and how many networks tell each.
+    `passes`: how many of networks a class has a part in.
     """
 
     fits: Mapping[Group, Fit]
-    device_sd: float
-    between: Mapping[Group, float]
-    within: Mapping[Group, float]
+    cards: Mapping[Unit, tuple[float, int]]
+    class_sd: float = CLASS_SD
     passes: Mapping[Group, int] = field(default_factory=dict)
-    cards: Mapping[Group, Mapping[str, tuple[float, int]]] = field(default_factory=dict)
 
     def with_networks(
-        self,
-        table: fit_networks.Table,
-        x: Array,
-        errors: Array,
-        kernels: Mapping[Group, Kernels],
-        without: NDArray[np.bool_] | None = None,
+        self, table: fit_networks.Table, x: Array, errors: Array, without: NDArray[np.bool_] | None = None
     ) -> "Model":
-        """With the classes that tell in networks, but those `without`; `errors` where each was left out.
-
-        How far devices are apart is told by the cards of the networks and by those of single `kernels`.
-        """
+        """With the rates `x` of networks, but those `without`; `errors` where each network was left out."""
         used = np.ones(len(errors), bool) if without is None else ~without
-        shares = table.shares(x)
-        counts = {g: int((shares[used, i] > fit_networks.TELLS).sum()) for i, g in enumerate(table.groups)}
-        found = {g: rates for g, rates in fit_networks.rates_of(table, x).items() if counts[g]}
-        within = zip(table.groups, map(float, fit_networks.within(shares[used], errors[used])), strict=True)
-        spread = {group: sd for group, sd in within if counts[group]}
-        cards = fit_networks.factors(table, x, used)
+        shares = table.shares(x)[used]
+        counts = {g: int((shares[:, i] > fit_networks.TELLS).sum()) for i, g in enumerate(table.groups)}
         fits = {
-            g: {"watts": table.start[g].watts, "call_us": 0.0, "compute": c, "bandwidth": b}
-            for g, (c, b) in found.items()
+            (kind, dtype): {"watts": self.watts[dtype], "call_us": 0.0, "compute": c, "bandwidth": b}
+            for (kind, dtype), (c, b) in fit_networks.rates_of(table, x).items()
         }
-        told = {g: {c: (log, spread[g] / np.sqrt(n)) for c, (log, n) in own.items()} for g, own in cards.items()}
-        for group, own in ((group, kernels[group]) for group in found if group in kernels):
-            for title in np.unique(own.device):
-                of = own.of(own.device == title).errors(fits[group])
-                told.setdefault(group, {})[str(title)] = (float(np.median(of)), spread[group] / np.sqrt(len(of)))
-        between = dict.fromkeys(found, PRIOR_BETWEEN) | spreads(told)[1]
-        return Model(
-            {**self.fits, **fits},
-            self.device_sd,
-            {**self.between, **between},
-            {**self.within, **spread},
-            {group: counts[group] for group in found},
-            cards,
-        )
+        cards = {
+            (title, fit_networks.FLOAT16, "cuda"): told for title, told in fit_networks.factors(table, x, used).items()
+        }
+        sd = fit_networks.class_sd(shares, errors[used])
+        return Model({**self.fits, **fits}, {**self.cards, **cards}, sd, counts)
 
     def calibration(self) -> rates.Calibration:
-        """As what the package reads from its files; of devices those cards alone that networks were measured on."""
+        """As what the package reads from its files."""
         efficiencies = {
-            group: rates.Efficiency(
-                fit["compute"], fit["bandwidth"], self.between[group], self.within[group],
-                of_networks=group in self.passes,
-            )
+            group: rates.Efficiency(fit["compute"], fit["bandwidth"], self.class_sd)
             for group, fit in self.fits.items()
-        }  # fmt: skip
-        devices: dict[tuple[str, str], dict[str, rates.Factor]] = {}
-        for (kind, dtype), cards in self.cards.items():
-            for title, (log, count) in cards.items():
-                factor = rates.factor_of(float(np.exp(log)), count, self.within[kind, dtype])
-                devices.setdefault((title, "cuda"), {})[f"{kind}|{dtype}"] = factor
-        errors = dict.fromkeys(("known", "unknown"), self.device_sd)  # until band_widths.py has found them
-        return rates.Calibration(efficiencies, devices, self.device_sd, self.watts, errors)
+        }
+        cards = {unit: log for unit, (log, _) in self.cards.items()}
+        errors = dict.fromkeys(("known", "unknown"), self.class_sd)  # until band_widths.py has found them
+        return rates.Calibration(efficiencies, cards, self.watts, errors, self.class_sd)
 
     @property
     def watts(self) -> dict[str, float]:
@@ -99,48 +69,12 @@ class Model:
         }
 
 
-@dataclass(frozen=True)
-class Folds:
-    """The kernels, and for each device the fits of its own classes to the other devices alone."""
-
-    classes: Mapping[Group, Kernels]
-    fits: Mapping[str, Mapping[Group, Fit]]
-
-    def errors(self, group: Group, title: str) -> Array:
-        """The errors on a device's kernels of the fit without it; none if no other device has the class."""
-        own, found = self.classes[group], self.fits[title].get(group)
-        own = own.of(own.device == title)
-        return own.errors(found) if found else np.empty(0)
-
-    def model(self, without: str = "") -> Model:
-        """Fits to all devices, or to all but one, with the spreads that the devices have where they are left out."""
-        kernels = _without(self.classes, without)
-        errors = {group: {t: self.errors(group, t) for t in np.unique(each.device)} for group, each in kernels.items()}
-        within = {group: max(LEAST_WITHIN, scatter(own.values())) for group, own in errors.items()}
-        factors = {
-            group: {
-                t: (float(np.median(own)), within[group] / np.sqrt(len(own))) for t, own in each.items() if len(own)
-            }
-            for group, each in errors.items()
-        }
-        device_sd, between = spreads(factors)
-        return Model(fit_all(kernels), device_sd, between, within)
-
-
-def fold(measured: Sequence[Measured]) -> Folds:
-    """Leave each device out once."""
-    classes = kernels_of(measured)
-    own = {title: _of(classes, title) for title in sorted({each.sheet.title for each in measured})}
-    return Folds(classes, {title: fit_all(_without(classes, title), wanted) for title, wanted in own.items()})
-
-
-def _of(classes: Mapping[Group, Kernels], title: str) -> set[Group]:
-    return {group for group, each in classes.items() if (each.device == title).any()}
-
-
-def _without(classes: Mapping[Group, Kernels], title: str) -> dict[Group, Kernels]:
-    rest = {group: each.of(each.device != title) for group, each in classes.items()}
-    return {group: each for group, each in rest.items() if len(each.seconds)}
+def model(classes: Mapping[Group, Kernels], without: str = "") -> Model:
+    """Fits to the kernels of all devices, or of all but one."""
+    rest = {group: each.of(each.device != without) for group, each in classes.items()}
+    kernels = {group: each for group, each in rest.items() if len(each.seconds)}
+    fits = fit_all(kernels)
+    return Model(fits, factors(kernels, fits, CLASS_SD))
 
 
 def use(calibration: rates.Calibration) -> None:
@@ -156,12 +90,14 @@ def network_table(data: Path, seen: Path, model: Model) -> fit_networks.Table:
 
 
 def left_out(table: fit_networks.Table) -> tuple[list[Array], Array]:
-    """For each fold of networks the parameters without it, and the errors of all passes where they were left out."""
+    """For each fold of networks the rates without it, and the errors of all passes where they were left out."""
     parts = fit_networks.folds(table.passes)
     found = [fit_networks.fit(table, ~part) for part in parts]
     errors = np.zeros(len(table.passes))
     for part, x in zip(parts, found, strict=True):
-        errors[part] = table.errors(x)[part]
+        cards = fit_networks.factors(table, x, ~part)
+        logs = np.array([cards[title][0] for title in table.cards])
+        errors[part] = (table.errors(x) - logs[table.card])[part]
     return found, errors
 
 
@@ -173,15 +109,13 @@ def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: 
     return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}, "errors": errors}
 
 
-def network_rows(
-    model: Model, table: fit_networks.Table, fits: Sequence[Array], errors: Array, kernels: Mapping[Group, Kernels]
-) -> Iterator[Row]:
+def network_rows(model: Model, table: fit_networks.Table, fits: Sequence[Array], errors: Array) -> Iterator[Row]:
     """The passes of networks, each predicted by the fit without its kin, and again by one without its card."""
     parts = [(*each, "networks left out") for each in zip(fit_networks.folds(table.passes), fits, strict=True)]
     for card in range(len(table.cards)):
         parts.append((table.card == card, fit_networks.fit(table, table.card != card), "card left out"))
     for part, x, known in parts:
-        use(model.with_networks(table, x, errors, kernels, part).calibration())  # the band, too, is of the others
+        use(model.with_networks(table, x, errors, part).calibration())  # the band, too, is of the others
         for i in np.flatnonzero(part):
             each = table.passes[int(i)]
             found = time_of(each.operators(), each.sheet, "autocast-float16")

@@ -7,7 +7,7 @@ model; `calibrated`: kernels measured on the device itself.
 Run: python research/validate_time.py DATA
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ import pandas as pd
 import torch
 from calibrate_time import ROOT, arguments, read
 from prediction_data import SPLITS, device, kernelbench
-from prediction_model import Folds, Row, fold, row_of, use
+from fit_kernels import Group, Kernels, kernels_of
+from prediction_model import Row, model, row_of, use
 from stamp import stamp, write_stamp
 from transformers import Transformer
 
@@ -88,7 +89,7 @@ def alone(work: Work) -> Operator:
 def own_cpu() -> Iterator[Row]:
     """The suite `field` on a processor that `ctxbench calibrate` measured in the same hour."""
     calibrated = sheet(str(RESULTS / "cpu.toml"))
-    for row in rows_of(open_run(RESULTS / "field").frame):
+    for row in rows_of(open_run(ROOT / "results" / "field-cpu").frame):
         shape = parse_shape([int(row[name]) for name in SHAPE.columns])
         model, x = Case(row["module"], row["reference"], {}, shape).on_meta()
         for mode in MODES:
@@ -118,14 +119,14 @@ def table3() -> Iterator[Row]:
                    "errors": row[f"{key}_errors"]}  # fmt: skip
 
 
-def all_rows(folds: Folds, data: Path) -> Iterator[Row]:
+def all_rows(classes: Mapping[Group, Kernels], data: Path) -> Iterator[Row]:
     shipped = rates.calibration()
     titles = sorted(set(pd.read_csv(data / "network_passes.csv")["device"]))
     for title in titles:
         yield from passes(data, title, "model")
     yield from [*operators(data), *table3(), *own_cpu()]
     for title in titles:
-        use(folds.model(title).calibration())
+        use(model(classes, title).calibration())
         yield from [*passes(data, title, "left out"), *products(data, title)]
     use(shipped)
 
@@ -133,7 +134,7 @@ def all_rows(folds: Folds, data: Path) -> Iterator[Row]:
 def main() -> None:
     data: Path = arguments(__doc__ or "").data
     evidence, target = stamp(), RESULTS / "validation.csv"
-    pd.DataFrame(all_rows(fold(read(data)), data)).to_csv(target, index=False, lineterminator="\n")
+    pd.DataFrame(all_rows(kernels_of(read(data)), data)).to_csv(target, index=False, lineterminator="\n")
     write_stamp(RESULTS, evidence)
     print(f"wrote {target.relative_to(ROOT)}")
 

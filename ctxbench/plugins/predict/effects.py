@@ -1,7 +1,6 @@
 """Knowledge of a device: from kernels that were measured on it, or on cards of its model."""
 
 import math
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,36 +12,35 @@ from ctxbench.plugins.predict.rates import Effects, Era, Factor, calibration, dt
 from ctxbench.plugins.predict.sheet import DeviceSpec
 
 # Standard deviations, in logarithms.
-# Between the software of two eras on one device: P100 and T4, measured in both.
-ERA_SD = 0.15
 # A device that was calibrated itself: its clocks from day to day on a GPU; on a CPU also where its maps lie and what
 # its caches hold, which a kernel alone does not show. One kernel of a class: its scatter. Assumed.
 SAME_CARD_SD, SAME_CPU_SD, KERNEL_SD = 0.05, 0.12, 0.15
 # Classes on a CPU, whose efficiencies are those of GPUs where they were not measured. Assumed.
-CPU_BETWEEN = 0.5
+CPU_SD = 0.5
 # A calibration has so many kernels, and their times are within this factor of what its data sheet lets expect.
 FEWEST_KERNELS, MOST_APART = 5, 2.5
 
 
 def effects_of(sheet: DeviceSpec, era: Era, dtype: str = "float32") -> Effects:
-    """A device's effects: from the kernels that were measured on it, else from those of its model.
+    """A device's effects: from the kernels that were measured on it, else the factor of its model.
 
-    A class that was measured in the other era alone has the error of that, too. Without a kernel of the model in the
-    dtype the card is unknown.
+    A model that was measured in the other era alone has the factor of that. Without a kernel of it in the dtype the card
+    is unknown.
     """
     found = calibration()
-    between = {f"{group}|{dtype}": each.between for (group, dtype), each in found.efficiencies.items()}
     if sheet.kernels_ms:
-        card_sd, least = (SAME_CPU_SD, CPU_BETWEEN) if sheet.backend == "cpu" else (SAME_CARD_SD, 0.0)
-        device_sd = max(found.device_sd, least)
-        own_factors = _own_factors(sheet.model_dump_json())
-        return Effects(*shared(own_factors, between, device_sd, least), card_sd, own_factors, least)
+        card_sd, least = (SAME_CPU_SD, CPU_SD) if sheet.backend == "cpu" else (SAME_CARD_SD, 0.0)
+        device_sd, class_sd = max(found.errors["unknown"], least), max(found.class_sd, least)
+        own = _own_factors(sheet.model_dump_json())
+        return Effects(*shared(own.values(), class_sd, device_sd), card_sd, own, least)
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
-    own, apart = (found.devices.get((sheet.title, each), {}) for each in (era, other))
-    measured = {group: replace(each, noise=math.hypot(each.noise, ERA_SD)) for group, each in apart.items()} | dict(own)
-    log, _ = shared(measured, between, found.device_sd)
-    known = {group.rpartition("|")[2] for group in measured} & set(dtypes_for(dtype))
-    return Effects(log, 0.0, found.errors["known" if known else "unknown"], measured, knows_card=bool(known))
+    known = [
+        found.devices[key]
+        for key in ((sheet.title, own, each) for own in dtypes_for(dtype) for each in (era, other))
+        if key in found.devices
+    ]
+    card = "known" if known else "unknown"
+    return Effects(known[0] if known else 0.0, 0.0, found.errors[card], knows_card=bool(known))
 
 
 def compared(sheet: DeviceSpec) -> list[tuple[str, int, str]]:

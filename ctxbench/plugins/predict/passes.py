@@ -143,16 +143,14 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
 def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
     """The parts of the error of a pass that takes `total_ms`: the device's, each class's, and the kernels' own.
 
-    Kernels that do the same work have the same error, and those of a class whose error is that of its kernels in a
-    network; others average out.
+    The kernels of a class in one pass have the same error; those of several classes average out.
     """
-    device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[Work | str, float](float)
+    device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[str, float](float)
     for kernel in kernels:
         share = kernel.ms / total_ms
         device += share * kernel.rate.device
         classes[kernel.work.group] += share * kernel.rate.own
-        alike = kernel.work.group if kernel.rate.of_networks else kernel.work
-        scatter[alike] += share * kernel.rate.within
+        scatter[kernel.work.group] += share * kernel.rate.within
     return {"device": device, **classes, KERNELS: math.hypot(*scatter.values())}
 
 

@@ -2,12 +2,12 @@
 
 `efficiencies.csv` and `devices.csv` are written by research/calibrate_time.py, `errors.csv` by research/band_widths.py;
 their first lines say from what. The error of a predicted time has parts: the device's, which all its kernels share; the
-class's on this device; the kernel's. `effects` says which are known of a device.
+class's on this device; that of the class's kernels in one pass. `effects` says which are known of a device.
 """
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
@@ -30,8 +30,7 @@ HOST_KNOWN_SD = 0.2
 STEP_US: Mapping[Era, float] = {"cuda": 4.2, "cuda-2020": 6.5}
 # MAGMA inverts a single matrix, which is no batch, with the host: milliseconds (the same source).
 HOST_SOLVER_MS = 7.4
-# Standard deviations, in logarithms. A factor of a class: beside the scatter of its kernels.
-FACTOR_SD = 0.05
+# Standard deviations, in logarithms.
 # What a class that was not measured in a dtype differs by from float32, and from a dtype of the same unit: assumed.
 DTYPE_SD, UNIT_SD = 0.3, 0.1
 LAYOUT_SD = 0.4  # of a layout that was not measured: as narrow convolutions in float16 differ
@@ -48,10 +47,9 @@ class Rate:
 
     `watts` is the power for each TFLOP/s of a unit's peak that sustains half of that peak. `factor` multiplies the
     time: what the device's own measurements say. Standard deviations of the logarithm of the time: `device` times the
-    error that all classes share, `own` of the class, `within` of one kernel. Without `has_dtype` the class was measured
-    in another dtype, without `has_layout` in the other layout.
-    `of_networks`: it was fitted to whole networks, in each of which the kernels of a class err alike. Without
-    `knows_card` no kernel of the card was measured in the dtype.
+    error that all classes share, `own` of the class, `within` of its kernels in one pass. Without `has_dtype` the class
+    was measured in another dtype, without `has_layout` in the other layout, without `knows_card` no kernel of the card
+    in the dtype.
     """
 
     compute: float
@@ -63,7 +61,6 @@ class Rate:
     within: float = 0.0
     has_dtype: bool = True
     has_layout: bool = True
-    of_networks: bool = False
     is_assumed: bool = False
     knows_card: bool = True
 
@@ -115,28 +112,25 @@ def sustained(watts_per_tflops: Any, watts: float) -> Any:
 class Efficiency:
     """A class in a dtype, on devices at large: a row of `efficiencies.csv`.
 
-    `between`: the standard deviation of a device's factor for the class, without what all its classes share;
-    `within`: of a kernel of the class on one device or, if `of_networks`, of all its kernels in one network.
+    `sd`: the standard deviation of a device's factor for the class, without what all its classes share.
     """
 
     compute: float
     bandwidth: float
-    between: float
-    within: float
+    sd: float
     assumed: bool = False
-    of_networks: bool = False
 
 
 # Classes that a GPU computes at the rate of another: memory bounds both.
 _LIKE: Mapping[Class, Class] = {"transcendental": "elementwise", "copy": "elementwise"}
 # Without any measurement: round numbers, with a band that says so.
 _ASSUMED: Mapping[Class, Efficiency] = {
-    "FFT": Efficiency(0.10, 0.5, 0.6, 0.3, assumed=True),
-    "solver": Efficiency(0.02, 0.5, 0.8, 0.3, assumed=True),
-    "fused attention": Efficiency(0.40, 0.6, 0.45, 0.3, assumed=True),
+    "FFT": Efficiency(0.10, 0.5, 0.6, assumed=True),
+    "solver": Efficiency(0.02, 0.5, 0.8, assumed=True),
+    "fused attention": Efficiency(0.40, 0.6, 0.45, assumed=True),
     # Sorts, scans, tables by index, samples between positions: how many passes they take is not known.
-    "irregular": Efficiency(1.0, 0.4, 0.7, 0.5, assumed=True),
-    "unknown": Efficiency(1.0, 0.5, 1.0, 0.3, assumed=True),
+    "irregular": Efficiency(1.0, 0.4, 0.7, assumed=True),
+    "unknown": Efficiency(1.0, 0.5, 1.0, assumed=True),
 }
 
 
@@ -165,37 +159,34 @@ class Effects:
     """Effects of a device: the factor that its classes share with its error, and each class's own.
 
     A class's logarithm is `(1 - weight) * shared + weight * measured`, with an error of its own. `card_sd` is what the
-    device at hand may differ by in all classes alike, `least_between` the least that its classes differ by.
+    device at hand may differ by in all classes alike, `least_sd` the least that its classes differ by.
     """
 
     shared: float
     shared_sd: float
     card_sd: float
     measured: Mapping[str, Factor] = field(default_factory=dict)
-    least_between: float = 0.0
+    least_sd: float = 0.0
     knows_card: bool = True
 
-    def of(self, group: str, between: float, size: float) -> tuple[float, float, float]:
+    def of(self, group: str, sd: float, size: float) -> tuple[float, float, float]:
         """The logarithm of a class's factor, its share of the device's error, and its own error."""
-        between, factor = max(between, self.least_between), self.measured.get(group)
-        weight = between**2 / (between**2 + factor.noise**2) if factor else 0.0
+        sd, factor = max(sd, self.least_sd), self.measured.get(group)
+        weight = sd**2 / (sd**2 + factor.noise**2) if factor else 0.0
         log = (1 - weight) * self.shared + weight * (factor.at(size) if factor else 0.0)
-        return log, math.hypot((1 - weight) * self.shared_sd, self.card_sd), between * math.sqrt(1 - weight)
+        return log, math.hypot((1 - weight) * self.shared_sd, self.card_sd), sd * math.sqrt(1 - weight)
 
 
-def shared(
-    measured: Mapping[str, Factor], between: Mapping[str, float], device_sd: float, least_between: float = 0.0
-) -> tuple[float, float]:
+def shared(measured: Collection[Factor], class_sd: float, device_sd: float) -> tuple[float, float]:
     """The logarithm of the factor that a device's classes share, and its error.
 
-    A mean of the classes' factors, weighted by how well each tells it, and drawn to 0 by `device_sd`.
+    A mean of the factors of the classes, which differ by `class_sd`: weighted by how well each tells it, and drawn to 0
+    by `device_sd`.
     """
-    weights = {
-        group: 1 / (max(between.get(group, 0.0), least_between) ** 2 + factor.noise**2)
-        for group, factor in measured.items()
-    }
-    precision = 1 / device_sd**2 + math.fsum(weights.values())
-    return math.fsum(weights[group] * factor.mean for group, factor in measured.items()) / precision, precision**-0.5
+    weights = [1 / (class_sd**2 + factor.noise**2) for factor in measured]
+    precision = 1 / device_sd**2 + math.fsum(weights)
+    told = math.fsum(weight * factor.mean for weight, factor in zip(weights, measured, strict=True))
+    return told / precision, precision**-0.5
 
 
 def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
@@ -204,7 +195,7 @@ def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
     found, own, groups, spread = _efficiency(work, dtype)
     dtype_known = dtype if own == "float32" else own
     group = next((each for each in groups if f"{each}|{dtype_known}" in known.measured), groups[-1])
-    log, device, own_sd = known.of(f"{group}|{dtype_known}", found.between, work.bytes)
+    log, device, own_sd = known.of(f"{group}|{dtype_known}", found.sd, work.bytes)
     dense_last = work.channels_last and work.kind not in NARROW and unit_of(work, dtype) == "float32"
     has_layout = not dense_last and groups[-1].endswith(CHANNELS_LAST) == work.group.endswith(CHANNELS_LAST)
     return Rate(
@@ -214,10 +205,9 @@ def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
         factor=math.exp(log),
         device=device,
         own=math.hypot(own_sd, spread, 0.0 if has_layout else LAYOUT_SD),
-        within=found.within,
+        within=calibration().class_sd,
         has_dtype=found.assumed or own == dtype,
         has_layout=has_layout,
-        of_networks=found.of_networks,
         is_assumed=found.assumed and f"{group}|{dtype_known}" not in known.measured,
         knows_card=known.knows_card,
     )
@@ -256,44 +246,35 @@ def _efficiency(work: Work, dtype: str) -> tuple[Efficiency, str, list[str], flo
 
 @dataclass(frozen=True)
 class Calibration:
-    """Fitted values: efficiencies by class and dtype, each device's measured factors by era, what devices differ by.
+    """Fitted values: efficiencies by class and dtype; the logarithm of a card's factor, by title, dtype and era.
 
-    `watts` of float32's units and of tensor cores ("float16"); `errors` of a card that is "known" or "unknown".
+    `watts` of float32's units and of tensor cores ("float16"); `errors` of a card that is "known" or "unknown", and
+    `class_sd` of a class on a card.
     """
 
     efficiencies: Mapping[tuple[str, str], Efficiency]
-    devices: Mapping[tuple[str, str], Mapping[str, Factor]]
-    device_sd: float
+    devices: Mapping[tuple[str, str, str], float]
     watts: Mapping[str, float]
     errors: Mapping[str, float]
+    class_sd: float
 
 
 @cache
 def calibration() -> Calibration:
-    """The three files. A device's factor has the error of as many kernels as were measured."""
-    efficiencies, watts, device_sd = {}, {}, 0.0
-    for row in _rows("efficiencies.csv"):
-        if row["class"] == "any":
-            device_sd, watts[row["dtype"]] = float(row["between"]), float(row["watts"])
-            continue
-        compute, bandwidth, between, within = (
-            float(row[name]) for name in ("compute", "bandwidth", "between", "within")
-        )
-        fitted = Efficiency(compute, bandwidth, between, within, of_networks=bool(row["passes"]))
-        efficiencies[row["class"], row["dtype"]] = fitted
-    devices: dict[tuple[str, str], dict[str, Factor]] = {}
-    for row in _rows("devices.csv"):
-        own = devices.setdefault((row["device"], row["era"]), {})
-        own[f"{row['class']}|{row['dtype']}"] = factor_of(
-            float(row["factor"]), int(row["kernels"]), efficiencies[row["class"], row["dtype"]].within
-        )
+    """The three files."""
+    rows = _rows("efficiencies.csv")
+    watts = {row["dtype"]: float(row["watts"]) for row in rows if row["class"] == "any"}
+    (class_sd,) = {float(row["sd"]) for row in rows if row["class"] == "any"}
+    efficiencies = {
+        (row["class"], row["dtype"]): Efficiency(float(row["compute"]), float(row["bandwidth"]), class_sd)
+        for row in rows
+        if row["class"] != "any"
+    }
+    devices = {
+        (row["device"], row["dtype"], row["era"]): math.log(float(row["factor"])) for row in _rows("devices.csv")
+    }
     errors = {row["card"]: float(row["sd"]) for row in _rows("errors.csv")}
-    return Calibration(efficiencies, devices, device_sd, watts, errors)
-
-
-def factor_of(value: float, count: int, within: float) -> Factor:
-    """Factor of a class on a device, from so many kernels or networks."""
-    return Factor(((0.0, math.log(value)),), math.hypot(FACTOR_SD, within / math.sqrt(count)))
+    return Calibration(efficiencies, devices, watts, errors, class_sd)
 
 
 def _rows(name: str) -> list[dict[str, str]]:
