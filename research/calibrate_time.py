@@ -35,7 +35,7 @@ def tables(classes: Mapping[Group, Kernels], found: Model) -> tuple[pd.DataFrame
     """efficiencies.csv and devices.csv."""
     first = {"class": "any", "dtype": "", "devices": "", "kernels": "", "passes": "", "compute": "", "bandwidth": ""}
     rows: list[dict[str, object]] = [
-        {**first, "dtype": dtype, "watts": f"{watts:.4g}", "sd": f"{found.class_sd:.3g}"}
+        {**first, "dtype": dtype, "watts": f"{watts:.4g}", "sd": f"{found.pass_sd:.3g}"}
         for dtype, watts in sorted(found.watts.items())
     ]
     for group, own in sorted(found.fits.items()):

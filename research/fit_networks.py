@@ -177,11 +177,16 @@ def folds(passes: Sequence[Pass]) -> list[NDArray[np.bool_]]:
     return [np.array([each.kin in part for each in passes]) for part in parts]
 
 
-def class_sd(shares: Array, errors: Array) -> float:
-    """The error of a class, once of all its kernels on a card and once of those in one network, with which 80 % of the
-    `errors` of networks that were left out are within their band."""
-    alone = np.abs(errors) / np.sqrt(2 * np.sum(shares**2, axis=1))
-    return float(np.quantile(alone, CONFIDENCE) / CONFIDENCE_SDS)
+def pass_sd(passes: Sequence[Pass], errors: Array) -> float:
+    """The error of a pass with which the band holds 80 % of `errors`, where each network was left out.
+
+    Each mode and layout on each card counts the same.
+    """
+    kinds = [(each.sheet.title, each.mode, each.layout) for each in passes]
+    counts = Counter(kinds)
+    weights = np.array([1 / counts[kind] for kind in kinds])
+    held = np.quantile(np.abs(errors), CONFIDENCE, weights=weights, method="inverted_cdf")
+    return float(held / CONFIDENCE_SDS)
 
 
 def rates_of(table: Table, x: Array) -> Mapping[Group, tuple[float, float]]:

@@ -15,21 +15,21 @@ from ctxbench.plugins.predict import effects, rates
 from ctxbench.plugins.predict.passes import PassTime, time_of
 
 Row = dict[str, object]
-# What classes on a card differ by, in logarithms, before networks tell it.
+# What classes on a card differ by, in logarithms, and passes before networks tell it.
 CLASS_SD = 0.1
 
 
 @dataclass(frozen=True)
 class Model:
     """Fits of all classes, the factor of each card as a logarithm with the number of kernels or passes that tell it,
-    and what classes on a card differ by: a standard deviation in logarithms.
+    and the error of a pass: a standard deviation in logarithms.
 
     `passes`: how many of networks a class has a part in.
     """
 
     fits: Mapping[Group, Fit]
     cards: Mapping[Unit, tuple[float, int]]
-    class_sd: float = CLASS_SD
+    pass_sd: float = CLASS_SD
     passes: Mapping[Group, int] = field(default_factory=dict)
 
     def with_networks(
@@ -46,18 +46,17 @@ class Model:
         cards = {
             (title, fit_networks.FLOAT16, "cuda"): told for title, told in fit_networks.factors(table, x, used).items()
         }
-        sd = fit_networks.class_sd(shares, errors[used])
+        sd = fit_networks.pass_sd([table.passes[int(i)] for i in np.flatnonzero(used)], errors[used])
         return Model({**self.fits, **fits}, {**self.cards, **cards}, sd, counts)
 
     def calibration(self) -> rates.Calibration:
         """As what the package reads from its files."""
         efficiencies = {
-            group: rates.Efficiency(fit["compute"], fit["bandwidth"], self.class_sd)
-            for group, fit in self.fits.items()
+            group: rates.Efficiency(fit["compute"], fit["bandwidth"]) for group, fit in self.fits.items()
         }
         cards = {unit: log for unit, (log, _) in self.cards.items()}
-        errors = dict.fromkeys(("known", "unknown"), self.class_sd)  # until band_widths.py has found them
-        return rates.Calibration(efficiencies, cards, self.watts, errors, self.class_sd)
+        errors = dict.fromkeys(("known", "unknown"), self.pass_sd)  # until band_widths.py has found them
+        return rates.Calibration(efficiencies, cards, self.watts, errors, self.pass_sd)
 
     @property
     def watts(self) -> dict[str, float]:
