@@ -27,6 +27,7 @@ class Model:
     `passes`: how many of networks a class has a part in.
     """
 
+    kernels: Mapping[Group, Kernels]
     fits: Mapping[Group, Fit]
     cards: Mapping[Unit, tuple[float, int]]
     pass_sd: float = CLASS_SD
@@ -39,15 +40,15 @@ class Model:
         used = np.ones(len(errors), bool) if without is None else ~without
         shares = table.shares(x)[used]
         counts = {g: int((shares[:, i] > fit_networks.TELLS).sum()) for i, g in enumerate(table.groups)}
-        fits = {
+        found = {
             (kind, dtype): {"watts": self.watts[dtype], "call_us": 0.0, "compute": c, "bandwidth": b}
             for (kind, dtype), (c, b) in fit_networks.rates_of(table, x).items()
         }
-        cards = {
-            (title, fit_networks.FLOAT16, "cuda"): told for title, told in fit_networks.factors(table, x, used).items()
-        }
+        fits = {**self.fits, **found}
+        own = fit_networks.factors(table, x, used)
+        cards = {(title, fit_networks.FLOAT16, "cuda"): told for title, told in own.items()}
         sd = fit_networks.pass_sd([table.passes[int(i)] for i in np.flatnonzero(used)], errors[used])
-        return Model({**self.fits, **fits}, {**self.cards, **cards}, sd, counts)
+        return Model(self.kernels, fits, factors(self.kernels, fits, CLASS_SD) | cards, sd, counts)
 
     def calibration(self) -> rates.Calibration:
         """As what the package reads from its files."""
@@ -73,7 +74,7 @@ def model(classes: Mapping[Group, Kernels], without: str = "") -> Model:
     rest = {group: each.of(each.device != without) for group, each in classes.items()}
     kernels = {group: each for group, each in rest.items() if len(each.seconds)}
     fits = fit_all(kernels)
-    return Model(fits, factors(kernels, fits, CLASS_SD))
+    return Model(kernels, fits, factors(kernels, fits, CLASS_SD))
 
 
 def use(calibration: rates.Calibration) -> None:

@@ -47,7 +47,8 @@ class Rate:
 
     `watts` is the power for each TFLOP/s of a unit's peak that sustains half of that peak. `factor` multiplies the
     time: what the device's own measurements say. Standard deviations of the logarithm of the time: `device` times the
-    error that all classes share, `own` of the class, `within` of one pass. Without `has_dtype` the class was measured in another dtype, without `has_layout` in the other layout, without `knows_card` no kernel of the card
+    error that all classes share, `own` of the class, `within` of one pass. Without `has_dtype` the class
+    was measured in another dtype, without `has_layout` in the other layout, without `knows_card` no kernel of the card
     in the dtype.
     """
 
