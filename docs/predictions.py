@@ -185,8 +185,7 @@ def table3_predictions() -> str:
 def measured_cards() -> str:
     """`21 cards in float32, of 4 in float16`: the dtype with the most, and with the fewest."""
     cards: dict[str, set[str]] = defaultdict(set)
-    for (title, _), classes in calibration().devices.items():
-        for key in classes:
-            cards[key.rpartition("|")[2]].add(title)
+    for title, dtype, _ in calibration().devices:
+        cards[dtype].add(title)
     most, *_, least = sorted(cards, key=lambda dtype: -len(cards[dtype]))
     return f"{len(cards[most])} cards in `{most}`, of {len(cards[least])} in `{least}`"

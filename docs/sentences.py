@@ -22,7 +22,7 @@ from ctxbench.base.number import significant
 from ctxbench.base.texts import listed
 from ctxbench.model.metrics import metrics
 from ctxbench.plugins.claims.table import claim_table
-from ctxbench.plugins.predict.listed import measured_classes
+from ctxbench.plugins.predict.listed import measured_dtypes
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.plugins.recall.metric import CHANCE, SEGMENT_BOUNDS, SOLVED
 from ctxbench.plugins.twins.gains import twins
@@ -92,6 +92,6 @@ for file in (lists, headlines, found_tables, gpu_runs, predictions, scans):
 ENVIRONMENT.globals |= {
     "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "block": block,
     "check_commits": check_commits, "finding": finding, "findings": findings, "gate": gate, "heading": heading,
-    "measured_classes": measured_classes, "median": median, "metrics": metrics, "repeatability": repeatability,
+    "measured_dtypes": measured_dtypes, "median": median, "metrics": metrics, "repeatability": repeatability,
     "sheets": sheets, "significant": significant, "trust": trust,
 }  # fmt: skip

@@ -21,8 +21,8 @@ LIMITS = ((1e-3, 1e-2, 1.0), (1.5, 1.5, 500.0))
 START_WATTS, LIMIT_WATTS = 6.0, (0.5, 60.0)
 # Logarithmic errors above this count linearly.
 ROBUST = 0.2
-# What cards differ by, in logarithms, before anything is known.
-CARD_SD = 0.12
+# What cards differ by, and classes on a card, in logarithms, before anything is known.
+CARD_SD, CLASS_SD = 0.12, 0.1
 Array = NDArray[np.float64]
 Group = tuple[str, str]
 # A card by its title, a dtype, and the era of the software.
@@ -136,10 +136,10 @@ def fit_all(classes: Mapping[Group, Kernels]) -> dict[Group, dict[str, float]]:
     return {group: fit(each, watts[each.unit]) for group, each in classes.items()}
 
 
-def factors(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit], class_sd: float) -> dict[Unit, tuple[float, int]]:
+def factors(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit]) -> dict[Unit, tuple[float, int]]:
     """Of each card in each dtype, with the software of an era: the logarithm of its factor, and from how many kernels.
 
-    Classes on a card differ by `class_sd`, cards by CARD_SD.
+    A mean over the classes of what their kernels differ by, drawn to none by CARD_SD.
     """
     found: dict[Unit, tuple[float, int]] = {}
     for dtype in sorted({own for _, own in classes}):
@@ -147,10 +147,10 @@ def factors(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit], class_s
         for group, kernels in classes.items():
             for unit in np.unique(kernels.units) if group[1] == dtype else ():
                 errors = kernels.of(kernels.units == unit).errors(fits[group])
-                factor = Factor(((0.0, float(np.median(errors))),), class_sd / math.sqrt(len(errors)))
+                factor = Factor(((0.0, float(np.median(errors))),), CLASS_SD / math.sqrt(len(errors)))
                 told.setdefault(str(unit), []).append((factor, len(errors)))
         for unit, own in told.items():
             title, era = unit.split("|")
-            log, _ = shared([factor for factor, _ in own], class_sd, CARD_SD)
+            log, _ = shared([factor for factor, _ in own], CLASS_SD, CARD_SD)
             found[title, dtype, era] = (log, sum(count for _, count in own))
     return found

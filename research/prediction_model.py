@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fit_networks
 import numpy as np
-from fit_kernels import Array, Fit, Group, Kernels, Unit, factors, fit_all
+from fit_kernels import CLASS_SD, Array, Fit, Group, Kernels, Unit, factors, fit_all
 from network_passes import FILE, passes
 from numpy.typing import NDArray
 
@@ -15,14 +15,12 @@ from ctxbench.plugins.predict import effects, rates
 from ctxbench.plugins.predict.passes import PassTime, time_of
 
 Row = dict[str, object]
-# What classes on a card differ by, in logarithms, and passes before networks tell it.
-CLASS_SD = 0.1
 
 
 @dataclass(frozen=True)
 class Model:
     """Fits of all classes, the factor of each card as a logarithm with the number of kernels or passes that tell it,
-    and the error of a pass: a standard deviation in logarithms.
+    and the error of a pass, a standard deviation in logarithms, which networks tell.
 
     `passes`: how many of networks a class has a part in.
     """
@@ -48,13 +46,11 @@ class Model:
         own = fit_networks.factors(table, x, used)
         cards = {(title, fit_networks.FLOAT16, "cuda"): told for title, told in own.items()}
         sd = fit_networks.pass_sd([table.passes[int(i)] for i in np.flatnonzero(used)], errors[used])
-        return Model(self.kernels, fits, factors(self.kernels, fits, CLASS_SD) | cards, sd, counts)
+        return Model(self.kernels, fits, factors(self.kernels, fits) | cards, sd, counts)
 
     def calibration(self) -> rates.Calibration:
         """As what the package reads from its files."""
-        efficiencies = {
-            group: rates.Efficiency(fit["compute"], fit["bandwidth"]) for group, fit in self.fits.items()
-        }
+        efficiencies = {group: rates.Efficiency(fit["compute"], fit["bandwidth"]) for group, fit in self.fits.items()}
         cards = {unit: log for unit, (log, _) in self.cards.items()}
         errors = dict.fromkeys(("known", "unknown"), self.pass_sd)  # until band_widths.py has found them
         return rates.Calibration(efficiencies, cards, self.watts, errors, self.pass_sd)
@@ -74,7 +70,7 @@ def model(classes: Mapping[Group, Kernels], without: str = "") -> Model:
     rest = {group: each.of(each.device != without) for group, each in classes.items()}
     kernels = {group: each for group, each in rest.items() if len(each.seconds)}
     fits = fit_all(kernels)
-    return Model(kernels, fits, factors(kernels, fits, CLASS_SD))
+    return Model(kernels, fits, factors(kernels, fits))
 
 
 def use(calibration: rates.Calibration) -> None:

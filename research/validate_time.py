@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 import torch
 from calibrate_time import ROOT, arguments, read
-from prediction_data import SPLITS, device, kernelbench
 from fit_kernels import Group, Kernels, kernels_of
+from prediction_data import SPLITS, device, kernelbench
 from prediction_model import Row, model, row_of, use
 from stamp import stamp, write_stamp
 from transformers import Transformer

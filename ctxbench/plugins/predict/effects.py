@@ -24,8 +24,8 @@ FEWEST_KERNELS, MOST_APART = 5, 2.5
 def effects_of(sheet: DeviceSpec, era: Era, dtype: str = "float32") -> Effects:
     """A device's effects: from the kernels that were measured on it, else the factor of its model.
 
-    A model that was measured in the other era alone has the factor of that. Without a kernel of it in the dtype the card
-    is unknown.
+    A model that was measured in the other era alone has the factor of that. One that was not measured in the dtype is
+    unknown.
     """
     found = calibration()
     if sheet.kernels_ms:

@@ -11,19 +11,19 @@ from ctxbench.table.table import Origin, Table, plain_table
 PEAKS = ("float32", "tf32", "float16")
 
 
-def measured_classes() -> dict[str, str]:
-    """By the title of a device: on how many classes of kernels it was measured, and with which software."""
+def measured_dtypes() -> dict[str, str]:
+    """By the title of a device: the dtypes that its factors were measured in, and with which software."""
     from ctxbench.plugins.predict.rates import calibration  # imports numpy, which the names of devices do not need
 
-    found: dict[str, set[str]] = defaultdict(set)
-    for (title, era), classes in calibration().devices.items():
-        found[title].add(f"{len(classes)} ({era})")
-    return {title: ", ".join(sorted(own)) for title, own in found.items()}
+    found: dict[str, list[str]] = defaultdict(list)
+    for title, dtype, era in sorted(calibration().devices):
+        found[title].append(f"{dtype} ({era})")
+    return {title: ", ".join(own) for title, own in found.items()}
 
 
 def device_table() -> Table:
-    """A row a device: peaks in TFLOP/s, GB/s, GiB, and the classes of kernels that were measured on it."""
-    measured = measured_classes()
+    """A row a device: peaks in TFLOP/s, GB/s, GiB, and the dtypes that were measured on it."""
+    measured = measured_dtypes()
     rows = [
         (
             name,
@@ -36,11 +36,11 @@ def device_table() -> Table:
         for name, each in sheets().items()
     ]
     figures: dict[str, Origin] = dict.fromkeys((*PEAKS, "GB/s", "GiB"), "published")
-    table = plain_table({"device": "label", **figures, "classes measured": "counted", "product": "text"}, rows)
+    table = plain_table({"device": "label", **figures, "measured in": "text", "product": "text"}, rows)
     caption = (
-        "Peaks in TFLOP/s, bandwidth in GB/s and memory in GiB are those of data sheets. Classes measured: the classes "
-        "of kernels that were timed on cards of this model, with today's software (cuda) or that of 2020. For all "
-        "others stand other devices, with a wider band.",
+        "Peaks in TFLOP/s, bandwidth in GB/s and memory in GiB are those of data sheets. Measured in: the dtypes of "
+        "what was timed on cards of this model, with today's software (cuda) or that of 2020. In all others other "
+        "devices stand for it, with a wider band.",
         "A device of your own: ctxbench calibrate --out mine.toml, or a data sheet in the same form.",
     )
     return replace(table, caption=caption)
