@@ -19,7 +19,7 @@ import pandas as pd
 from fit_kernels import Group, Kernels, kernels_of
 from network_passes import FILE
 from prediction_data import READERS, SPLITS, Measured
-from prediction_model import Model, left_out, model, network_rows, network_table
+from prediction_model import Model, model, network_rows, network_table
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,7 +35,7 @@ def tables(classes: Mapping[Group, Kernels], found: Model) -> tuple[pd.DataFrame
     """efficiencies.csv and devices.csv."""
     first = {"class": "any", "dtype": "", "devices": "", "kernels": "", "passes": "", "compute": "", "bandwidth": ""}
     rows: list[dict[str, object]] = [
-        {**first, "dtype": dtype, "watts": f"{watts:.4g}", "sd": f"{found.pass_sd:.3g}"}
+        {**first, "dtype": dtype, "watts": f"{watts:.4g}", "sd": f"{found.kernel_sd:.3g}"}
         for dtype, watts in sorted(found.watts.items())
     ]
     for group, own in sorted(found.fits.items()):
@@ -81,14 +81,13 @@ def main() -> None:
     classes = kernels_of(read(data))
     of_kernels = model(classes)
     table = network_table(data, given.seen, of_kernels)
-    fits, errors = left_out(table)
-    found = of_kernels.with_networks(table, fit_networks.fit(table), errors)
+    found = of_kernels.with_networks(table, fit_networks.fit(table))
     folder, results = ROOT / "ctxbench" / "plugins" / "predict", ROOT / "results" / "prediction"
     for name, frame in zip(("efficiencies.csv", "devices.csv"), tables(classes, found), strict=True):
         text = frame.to_csv(index=False, lineterminator="\n")
         (folder / name).write_text(provenance(data) + text, encoding="utf-8")
         print(f"wrote {(folder / name).relative_to(ROOT)}", flush=True)
-    rows = network_rows(of_kernels, table, fits, errors)
+    rows = network_rows(of_kernels, table)
     pd.DataFrame(rows).to_csv(results / "networks.csv", index=False, lineterminator="\n")
     print("wrote results/prediction/networks.csv: band_widths.py writes its bands")
 

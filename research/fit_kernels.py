@@ -1,4 +1,4 @@
-"""Fits the efficiencies of classes of kernels to single measured kernels, and a factor of each card.
+"""Fits the efficiencies of classes of kernels to single measured kernels, a factor of each card, and an error.
 
 A fit is robust and in logarithms, and each device counts the same.
 """
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from prediction_data import Measured
 from scipy.optimize import least_squares
 
+from ctxbench.base.number import CONFIDENCE, CONFIDENCE_SDS
 from ctxbench.plugins.predict.rates import Factor, conversion_s, itemsize, parts, shared, sustained, unit_of
 
 # Where the fits of each class begin, of which the best counts: shares of peak and of bandwidth, microseconds of a call
@@ -154,3 +155,19 @@ def factors(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit]) -> dict
             log, _ = shared([factor for factor, _ in own], CLASS_SD, CARD_SD)
             found[title, dtype, era] = (log, sum(count for _, count in own))
     return found
+
+
+def kernel_sd(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit]) -> float:
+    """The error with which the band holds 80 % of the kernels around the median of their class on their card.
+
+    Each class counts the same.
+    """
+    apart, weights = [], []
+    for group, kernels in classes.items():
+        errors = kernels.errors(fits[group])
+        for unit in np.unique(kernels.units):
+            own = errors[kernels.units == unit]
+            apart.append(np.abs(own - np.median(own)))
+        weights.append(np.full(len(errors), 1 / len(errors)))
+    held = np.quantile(np.concatenate(apart), CONFIDENCE, weights=np.concatenate(weights), method="inverted_cdf")
+    return float(held / CONFIDENCE_SDS)

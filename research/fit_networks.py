@@ -1,4 +1,4 @@
-"""Fits the float16 rates to whole networks under AMP: shares of peak and bandwidth, a factor of each card, and errors.
+"""Fits the float16 rates to whole networks under AMP: shares of peak and bandwidth, a factor of each card.
 
 A pass takes the sum of its kernels. Those of float16 have the rates that are fitted here, beginning with what
 calibrate_time.py found for single kernels; all others keep theirs. Classes whose rates are alike share one: `tied`.
@@ -14,7 +14,6 @@ from network_passes import Pass
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from ctxbench.base.number import CONFIDENCE, CONFIDENCE_SDS
 from ctxbench.plugins.predict.rates import (
     Effects,
     Rate,
@@ -175,18 +174,6 @@ def folds(passes: Sequence[Pass]) -> list[NDArray[np.bool_]]:
     for kin, _ in sizes.most_common():
         min(parts, key=lambda part: sum(sizes[each] for each in part)).add(kin)
     return [np.array([each.kin in part for each in passes]) for part in parts]
-
-
-def pass_sd(passes: Sequence[Pass], errors: Array) -> float:
-    """The error of a pass with which the band holds 80 % of `errors`, where each network was left out.
-
-    Each mode and layout on each card counts the same.
-    """
-    kinds = [(each.sheet.title, each.mode, each.layout) for each in passes]
-    counts = Counter(kinds)
-    weights = np.array([1 / counts[kind] for kind in kinds])
-    held = np.quantile(np.abs(errors), CONFIDENCE, weights=weights, method="inverted_cdf")
-    return float(held / CONFIDENCE_SDS)
 
 
 def rates_of(table: Table, x: Array) -> Mapping[Group, tuple[float, float]]:

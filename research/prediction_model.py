@@ -1,13 +1,13 @@
 """Models behind predicted times: fits of classes to kernels and to networks, with devices or networks left out."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import fit_networks
 import numpy as np
-from fit_kernels import CLASS_SD, Array, Fit, Group, Kernels, Unit, factors, fit_all
+from fit_kernels import Array, Fit, Group, Kernels, Unit, factors, fit_all, kernel_sd
 from network_passes import FILE, passes
 from numpy.typing import NDArray
 
@@ -20,7 +20,7 @@ Row = dict[str, object]
 @dataclass(frozen=True)
 class Model:
     """Fits of all classes, the factor of each card as a logarithm with the number of kernels or passes that tell it,
-    and the error of a pass, a standard deviation in logarithms, which networks tell.
+    and the error of a class's kernels in one pass, a standard deviation in logarithms.
 
     `passes`: how many of networks a class has a part in.
     """
@@ -28,14 +28,12 @@ class Model:
     kernels: Mapping[Group, Kernels]
     fits: Mapping[Group, Fit]
     cards: Mapping[Unit, tuple[float, int]]
-    pass_sd: float = CLASS_SD
+    kernel_sd: float
     passes: Mapping[Group, int] = field(default_factory=dict)
 
-    def with_networks(
-        self, table: fit_networks.Table, x: Array, errors: Array, without: NDArray[np.bool_] | None = None
-    ) -> "Model":
-        """With the rates `x` of networks, but those `without`; `errors` where each network was left out."""
-        used = np.ones(len(errors), bool) if without is None else ~without
+    def with_networks(self, table: fit_networks.Table, x: Array, without: NDArray[np.bool_] | None = None) -> "Model":
+        """With the rates `x` of networks, but those `without`."""
+        used = np.ones(len(table.passes), bool) if without is None else ~without
         shares = table.shares(x)[used]
         counts = {g: int((shares[:, i] > fit_networks.TELLS).sum()) for i, g in enumerate(table.groups)}
         found = {
@@ -45,15 +43,14 @@ class Model:
         fits = {**self.fits, **found}
         own = fit_networks.factors(table, x, used)
         cards = {(title, fit_networks.FLOAT16, "cuda"): told for title, told in own.items()}
-        sd = fit_networks.pass_sd([table.passes[int(i)] for i in np.flatnonzero(used)], errors[used])
-        return Model(self.kernels, fits, factors(self.kernels, fits) | cards, sd, counts)
+        return Model(self.kernels, fits, factors(self.kernels, fits) | cards, self.kernel_sd, counts)
 
     def calibration(self) -> rates.Calibration:
         """As what the package reads from its files."""
         efficiencies = {group: rates.Efficiency(fit["compute"], fit["bandwidth"]) for group, fit in self.fits.items()}
         cards = {unit: log for unit, (log, _) in self.cards.items()}
-        errors = dict.fromkeys(("known", "unknown"), self.pass_sd)  # until band_widths.py has found them
-        return rates.Calibration(efficiencies, cards, self.watts, errors, self.pass_sd)
+        errors = dict.fromkeys(("known", "unknown"), self.kernel_sd)  # until band_widths.py has found them
+        return rates.Calibration(efficiencies, cards, self.watts, errors, self.kernel_sd)
 
     @property
     def watts(self) -> dict[str, float]:
@@ -70,7 +67,7 @@ def model(classes: Mapping[Group, Kernels], without: str = "") -> Model:
     rest = {group: each.of(each.device != without) for group, each in classes.items()}
     kernels = {group: each for group, each in rest.items() if len(each.seconds)}
     fits = fit_all(kernels)
-    return Model(kernels, fits, factors(kernels, fits))
+    return Model(kernels, fits, factors(kernels, fits), kernel_sd(kernels, fits))
 
 
 def use(calibration: rates.Calibration) -> None:
@@ -85,18 +82,6 @@ def network_table(data: Path, seen: Path, model: Model) -> fit_networks.Table:
     return fit_networks.Table(passes(data / FILE, seen))
 
 
-def left_out(table: fit_networks.Table) -> tuple[list[Array], Array]:
-    """For each fold of networks the rates without it, and the errors of all passes where they were left out."""
-    parts = fit_networks.folds(table.passes)
-    found = [fit_networks.fit(table, ~part) for part in parts]
-    errors = np.zeros(len(table.passes))
-    for part, x in zip(parts, found, strict=True):
-        cards = fit_networks.factors(table, x, ~part)
-        logs = np.array([cards[title][0] for title in table.cards])
-        errors[part] = (table.errors(x) - logs[table.card])[part]
-    return found, errors
-
-
 def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:
     about = {"source": source, "what": what, "mode": mode, "device": on, "known": known}
     time = found.time
@@ -105,13 +90,12 @@ def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: 
     return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}, "errors": errors}
 
 
-def network_rows(model: Model, table: fit_networks.Table, fits: Sequence[Array], errors: Array) -> Iterator[Row]:
+def network_rows(model: Model, table: fit_networks.Table) -> Iterator[Row]:
     """The passes of networks, each predicted by the fit without its kin, and again by one without its card."""
-    parts = [(*each, "networks left out") for each in zip(fit_networks.folds(table.passes), fits, strict=True)]
-    for card in range(len(table.cards)):
-        parts.append((table.card == card, fit_networks.fit(table, table.card != card), "card left out"))
-    for part, x, known in parts:
-        use(model.with_networks(table, x, errors, part).calibration())  # the band, too, is of the others
+    parts = [(part, "networks left out") for part in fit_networks.folds(table.passes)]
+    parts += [(table.card == card, "card left out") for card in range(len(table.cards))]
+    for part, known in parts:
+        use(model.with_networks(table, fit_networks.fit(table, ~part), part).calibration())
         for i in np.flatnonzero(part):
             each = table.passes[int(i)]
             found = time_of(each.operators(), each.sheet, "autocast-float16")

@@ -21,6 +21,7 @@ from prediction_model import Row, model, row_of, use
 from stamp import stamp, write_stamp
 from transformers import Transformer
 
+from ctxbench import registry
 from ctxbench.base.call_sites import CallSite
 from ctxbench.base.mode import MODES
 from ctxbench.model.case import Case
@@ -98,6 +99,18 @@ def own_cpu() -> Iterator[Row]:
             yield row_of("suite field", what, mode, calibrated.title, "calibrated", row[f"latency_{mode}_ms"], found)
 
 
+def blocks() -> Iterator[Row]:
+    """All blocks on an H200, of which no kernel was measured: no rule and no rate has seen these times."""
+    card = sheet("h200")
+    for row in pd.read_csv(ROOT / "results" / "gpu-h200" / "times.csv").dropna(subset="ms").itertuples(index=False):
+        shape, kind = tuple(map(int, str(row.shape).split("x"))), getattr(torch, row.dtype)
+        with torch.device("meta"):
+            model, x = registry.get(row.module).build(shape[1]).to(kind), torch.empty(shape, dtype=kind)
+        found = time_of(operators_of(model, x, mode=row.mode), card, row.dtype)
+        source, what = f"blocks, {row.dtype}", f"{row.module} {row.shape}"
+        yield row_of(source, what, row.mode, card.title, "left out", row.ms, found)
+
+
 def table3() -> Iterator[Row]:
     """The paper's table, on the card that it names, with the software of its year."""
     run = open_run(RESULTS / "table3")
@@ -124,7 +137,7 @@ def all_rows(classes: Mapping[Group, Kernels], data: Path) -> Iterator[Row]:
     titles = sorted(set(pd.read_csv(data / "network_passes.csv")["device"]))
     for title in titles:
         yield from passes(data, title, "model")
-    yield from [*operators(data), *table3(), *own_cpu()]
+    yield from [*operators(data), *table3(), *own_cpu(), *blocks()]
     for title in titles:
         use(model(classes, title).calibration())
         yield from [*passes(data, title, "left out"), *products(data, title)]

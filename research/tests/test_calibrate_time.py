@@ -210,10 +210,9 @@ def test_networks_of_one_first_word_are_left_out_together() -> None:
     assert len(set.union(*kin)) == 10
 
 
-def test_the_error_of_a_pass_holds_80_percent_of_the_networks_that_were_left_out() -> None:
-    errors = np.random.default_rng(4).normal(0, 0.1, 80)
-    found = fit_networks.pass_sd(networks(slower=1.0), errors)
-    assert np.mean(np.abs(errors) <= 1.2816 * found) == pytest.approx(0.8, abs=0.02)
+def test_the_error_of_kernels_is_that_around_the_median_of_their_card(tmp_path: Path) -> None:
+    classes = fit_kernels.kernels_of(script.read(synthetic(tmp_path, 0.1)))
+    assert prediction_model.model(classes).kernel_sd == pytest.approx(0.1, rel=0.15)
 
 
 def test_with_the_error_of_a_card_the_band_holds_four_in_five_passes() -> None:

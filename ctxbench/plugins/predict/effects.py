@@ -29,7 +29,7 @@ def effects_of(sheet: DeviceSpec, era: Era, dtype: str = "float32") -> Effects:
     """
     found = calibration()
     if sheet.kernels_ms:
-        card_sd, class_sd = (SAME_CPU_SD, CPU_SD) if sheet.backend == "cpu" else (SAME_CARD_SD, found.pass_sd)
+        card_sd, class_sd = (SAME_CPU_SD, CPU_SD) if sheet.backend == "cpu" else (SAME_CARD_SD, found.kernel_sd)
         own = _own_factors(sheet.model_dump_json())
         return Effects(*shared(own.values(), class_sd, max(found.errors["unknown"], class_sd)), card_sd, own, class_sd)
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"

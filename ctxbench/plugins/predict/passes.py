@@ -141,14 +141,21 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
 
 
 def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
-    """The parts of the error of a pass that takes `total_ms`: the device's, each class's, and the pass's own."""
-    device, own, classes = 0.0, 0.0, defaultdict[str, float](float)
+    """The parts of the error of a pass that takes `total_ms`: the device's, each class's, and the kernels' own.
+
+    The kernels of a class in one pass err alike; the errors of several classes average out.
+    """
+    device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[str, float](float)
     for kernel in kernels:
         share = kernel.ms / total_ms
         device += share * kernel.rate.device
         classes[kernel.work.group] += share * kernel.rate.own
-        own += share * kernel.rate.within
-    return {"device": device, **{name: sd for name, sd in classes.items() if sd}, KERNELS: own}
+        scatter[kernel.work.group] += share * kernel.rate.within
+    return {
+        "device": device,
+        **{name: sd for name, sd in classes.items() if sd},
+        KERNELS: math.hypot(*scatter.values()),
+    }
 
 
 def _kernels(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str, era: Era) -> tuple[Kernel, ...]:

@@ -1,8 +1,8 @@
 """Efficiency of each class of kernels against a data sheet's figures: fitted to measured kernels, or assumed.
 
 `efficiencies.csv` and `devices.csv` are written by research/calibrate_time.py, `errors.csv` by research/band_widths.py;
-their first lines say from what. The error of a predicted time has parts: the device's, which all its passes share; that
-of a class without measurements; the pass's own. `effects` says which are known of a device.
+their first lines say from what. The error of a predicted time has parts: the device's, which all its kernels share; that
+of a class without measurements; that of the kernels in one pass. `effects` says which are known of a device.
 """
 
 import csv
@@ -47,7 +47,7 @@ class Rate:
 
     `watts` is the power for each TFLOP/s of a unit's peak that sustains half of that peak. `factor` multiplies the
     time: what the device's own measurements say. Standard deviations of the logarithm of the time: `device` times the
-    error that all classes share, `own` of the class, `within` of one pass. Without `has_dtype` the class
+    error that all classes share, `own` of the class, `within` of kernels in one pass. Without `has_dtype` the class
     was measured in another dtype, without `has_layout` in the other layout, without `knows_card` no kernel of the card
     in the dtype.
     """
@@ -205,7 +205,7 @@ def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
         factor=math.exp(log),
         device=device,
         own=math.hypot(own_sd, spread, 0.0 if has_layout else LAYOUT_SD),
-        within=calibration().pass_sd,
+        within=calibration().kernel_sd,
         has_dtype=found.assumed or own == dtype,
         has_layout=has_layout,
         is_assumed=found.assumed and f"{group}|{dtype_known}" not in known.measured,
@@ -249,14 +249,14 @@ class Calibration:
     """Fitted values: efficiencies by class and dtype; the logarithm of a card's factor, by title, dtype and era.
 
     `watts` of float32's units and of tensor cores ("float16"); `errors` of a card that is "known" or "unknown", and
-    `pass_sd` of one pass.
+    `kernel_sd` of a class's kernels in one pass.
     """
 
     efficiencies: Mapping[tuple[str, str], Efficiency]
     devices: Mapping[tuple[str, str, str], float]
     watts: Mapping[str, float]
     errors: Mapping[str, float]
-    pass_sd: float
+    kernel_sd: float
 
 
 @cache
@@ -264,7 +264,7 @@ def calibration() -> Calibration:
     """The three files."""
     rows = _rows("efficiencies.csv")
     watts = {row["dtype"]: float(row["watts"]) for row in rows if row["class"] == "any"}
-    (pass_sd,) = {float(row["sd"]) for row in rows if row["class"] == "any"}
+    (kernel_sd,) = {float(row["sd"]) for row in rows if row["class"] == "any"}
     efficiencies = {
         (row["class"], row["dtype"]): Efficiency(float(row["compute"]), float(row["bandwidth"]))
         for row in rows
@@ -274,7 +274,7 @@ def calibration() -> Calibration:
         (row["device"], row["dtype"], row["era"]): math.log(float(row["factor"])) for row in _rows("devices.csv")
     }
     errors = {row["card"]: float(row["sd"]) for row in _rows("errors.csv")}
-    return Calibration(efficiencies, devices, watts, errors, pass_sd)
+    return Calibration(efficiencies, devices, watts, errors, kernel_sd)
 
 
 def _rows(name: str) -> list[dict[str, str]]:
