@@ -1,8 +1,8 @@
 """Efficiency of each class of kernels against a data sheet's figures: fitted to measured kernels, or assumed.
 
 `efficiencies.csv` and `devices.csv` are written by research/calibrate_time.py, `errors.csv` by research/band_widths.py;
-their first lines say from what. The error of a predicted time has parts: the device's, which all its kernels share; that
-of a class without measurements; that of the kernels in one pass. `effects` says which are known of a device.
+their first lines say from what. The error of a predicted time has parts: the device's, which all its kernels share; of
+a class without measurements; of the kernels in one pass. `effects` says which are known of a device.
 """
 
 import csv

@@ -63,7 +63,7 @@ TILE_RATE = (128 * 256 / 384) / (128 * 256 / 384 + 16)
 
 @pytest.fixture
 def plain_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every class at its whole peak and half of the bandwidth; devices differ by 0.3, classes by 0.2, kernels by 0.1."""
+    """Every class at its whole peak and half of the bandwidth; devices differ by 0.3, classes 0.2, kernels 0.1."""
     kinds = ("large product", "elementwise", "row reduction")
     table = {(kind, "float32"): Efficiency(1.0, 0.5, 0.2) for kind in kinds}
     errors = {"known": 0.1, "unknown": 0.3}
@@ -376,7 +376,7 @@ def test_a_pass_of_small_kernels_is_bound_by_their_launches() -> None:
 def test_efficiencies_are_below_the_data_sheet_and_their_errors_are_finite() -> None:
     found = rates.calibration()
     assert 0.05 < found.kernel_sd < 0.3
-    assert 0.03 < found.errors["known"] < found.errors["unknown"] < 0.3
+    assert 0 <= found.errors["known"] < found.errors["unknown"] < 0.3
     for (group, dtype), each in found.efficiencies.items():
         assert 0 < each.bandwidth <= 1.5, (group, dtype)
         assert each.compute * TILE_RATE < 1.3, (group, dtype)
