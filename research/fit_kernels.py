@@ -158,16 +158,12 @@ def factors(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit]) -> dict
 
 
 def kernel_sd(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit]) -> float:
-    """The error with which the band holds 80 % of the kernels around the median of their class on their card.
-
-    Each class counts the same.
-    """
-    apart, weights = [], []
+    """The error with which the band holds 80 % of a class's kernels around their median on a card: the median class's."""
+    found = []
     for group, kernels in classes.items():
-        errors = kernels.errors(fits[group])
-        for unit in np.unique(kernels.units):
-            own = errors[kernels.units == unit]
-            apart.append(np.abs(own - np.median(own)))
-        weights.append(np.full(len(errors), 1 / len(errors)))
-    held = np.quantile(np.concatenate(apart), CONFIDENCE, weights=np.concatenate(weights), method="inverted_cdf")
-    return float(held / CONFIDENCE_SDS)
+        errors, units = kernels.errors(fits[group]), kernels.units
+        medians = {unit: np.median(errors[units == unit]) for unit in np.unique(units)}
+        apart = np.abs(errors - np.array([medians[unit] for unit in units]))
+        if apart.any():  # two kernels on one card
+            found.append(np.quantile(apart, CONFIDENCE))
+    return float(np.median(found) / CONFIDENCE_SDS)
