@@ -158,7 +158,7 @@ def factors(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit]) -> dict
 
 
 def kernel_sd(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit]) -> float:
-    """The error with which the band holds 80 % of a class's kernels around their median on a card: the median class's."""
+    """The error with which the band holds 80 % of a class's kernels around their median on a card: the middle one."""
     found = []
     for group, kernels in classes.items():
         errors, units = kernels.errors(fits[group]), kernels.units

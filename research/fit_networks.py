@@ -119,7 +119,8 @@ class Table:
     def predicted(self, x: Array) -> tuple[Array, Array, NDArray[np.int_]]:
         """Seconds of each pass and of its kernels by the rates `x`, and which rate bounds a kernel."""
         place = self.place[:, self.group]
-        ways = parts(self.flops, self.moved, *np.exp(x[place])[..., None], 1, 1)
+        compute, bandwidth = np.exp(x[place])[..., None]
+        ways = parts(self.flops, self.moved, compute, bandwidth, 1, 1)
         longer = np.maximum(*ways)
         best = (np.arange(len(longer)), longer.argmin(axis=1))
         kernels = (longer[best] + self.converted) * self.count
