@@ -1,8 +1,8 @@
 """Compares predicted times with measurements that they were not fitted to.
 
 Writes results/prediction/validation.csv. What is compared is in prediction_splits.toml. `known` says what the
-prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `model`: kernels of cards of its
-model; `calibrated`: kernels measured on the device itself.
+prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `sheet alone`: the same,
+with the band of the files that are in use; `model`: kernels of cards of its model; `calibrated`: kernels measured on the device itself.
 
 Run: python research/validate_time.py DATA
 """
@@ -108,7 +108,7 @@ def blocks() -> Iterator[Row]:
             model, x = registry.get(row.module).build(shape[1]).to(kind), torch.empty(shape, dtype=kind)
         found = time_of(operators_of(model, x, mode=row.mode), card, row.dtype)
         source, what = f"blocks, {row.dtype}", f"{row.module} {row.shape}"
-        yield row_of(source, what, row.mode, card.title, "left out", row.ms, found)
+        yield row_of(source, what, row.mode, card.title, "sheet alone", row.ms, found)
 
 
 def table3() -> Iterator[Row]:
