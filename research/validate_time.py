@@ -2,7 +2,8 @@
 
 Writes results/prediction/validation.csv. What is compared is in prediction_splits.toml. `known` says what the
 prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `sheet alone`: the same,
-with the band of the files that are in use; `model`: kernels of cards of its model; `calibrated`: kernels measured on the device itself.
+with the band of the files that are in use; `model`: kernels of cards of its model; `calibrated`: kernels measured on
+the device itself.
 
 Run: python research/validate_time.py DATA
 """
