@@ -50,7 +50,7 @@ EXCEPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "plugins/check.md": ("start at 0",),
         "plugins/history.md": ("contain 1.", "miss 1 by chance"),
         "plugins/memory.md": ("x86-64", "512 bytes", "less than 1 MiB", "10.x", "above 64 channels"),
-        "plugins/predict.md": ("maps of 16 bits", "EfficientFormerV2", "and 5090 (networks)"),
+        "plugins/predict.md": ("maps of 16 bits", "and 5090 (networks)"),
         "sharing.md": ("Type 42", "contain 1."),
         "repeatability.md": ("about 83 %",),
         "results.md": ('"table3/index',),
