@@ -29,4 +29,5 @@ CLAIMS = tuple(
         partial(whole, target=name),
     )
     for name, target in TARGETS.items()
+    if not target.rule
 )
