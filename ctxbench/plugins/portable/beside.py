@@ -1,4 +1,4 @@
-"""Column that `choose` and `compare` put beside costs: on how many targets of phones a block runs whole."""
+"""Column that `choose` and `compare` put beside costs: how many targets of phones take a block."""
 
 import csv
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ def stored() -> dict[str, dict[str, Found]]:
 
 
 def on_phones(keys: Sequence[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:
-    """A column with the number of targets of phones that take each block whole, and a sentence; none without any."""
-    found = {key: sum(stored()[key][name].status == "whole" for name in PHONES) for key in keys if key in stored()}
+    """A column with the number of targets of phones that take each block, and a sentence; none if no block is known."""
+    found = {key: sum(stored()[key][name].converted for name in PHONES) for key in keys if key in stored()}
     if not found:
         return [], ""
     cells = [Cell(f"{found[key]} of {len(PHONES)}", found[key]) if key in found else Cell() for key in keys]
@@ -35,6 +35,6 @@ def on_phones(keys: Sequence[str]) -> tuple[list[tuple[Column, list[Cell]]], str
 
 
 _SENTENCE = (
-    f"Phones: which of ExecuTorch (XNNPACK), Core ML (converted, not run) and LiteRT take the block whole, with 64 "
-    f"channels at 16 x 16 ({FOLDER}). See docs/plugins/portable.md."
+    "Phones: how many of ExecuTorch (XNNPACK), Core ML (converted, not run) and LiteRT take the block, whole or in "
+    f"parts, with 64 channels at 16 x 16 ({FOLDER}). See docs/plugins/portable.md."
 )

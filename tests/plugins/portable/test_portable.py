@@ -264,7 +264,7 @@ def test_choose_has_a_column_of_what_runs_on_phones(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("ctxbench.plugins.portable.beside.stored", lambda: rows)
     ((column, cells),), sentence = on_phones(["b", "mine", "a"])
     assert (column.group, column.origin) == ("phones", "measured")
-    assert [cell.text for cell in cells] == ["1 of 3", "", "3 of 3"]
+    assert [cell.text for cell in cells] == ["2 of 3", "", "3 of 3"]
     assert "results/portable-cpu" in sentence
     assert on_phones(["mine"]) == ([], "")
 
