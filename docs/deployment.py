@@ -1,18 +1,55 @@
-"""The generated parts of the page on deployment: rules with published statuses, and what mends."""
+"""The generated parts of the page on deployment: blocks by target, rules with published statuses, what mends."""
 
 import inspect
 import re
 from functools import cache
 
 import pandas as pd
-from lists import markdown, table
+from lists import markdown, stored_run, table
 
+from ctxbench.plugins.portable.found import PHONES, Found, found_of
 from ctxbench.plugins.portable.mends import MENDS
 from ctxbench.plugins.portable.rules import RULES
 from ctxbench.plugins.portable.targets import TARGETS
 from ctxbench.table.table import Origin
 
 STATUSES = "deployment-statuses/statuses.csv"
+
+
+@cache
+def deployed() -> dict[str, dict[str, Found]]:
+    """What each target made of each block in the committed run; of a block that could not be tried, nothing."""
+    return {str(row["module"]): found_of(row) for row in stored_run("portable-cpu").rows}
+
+
+def shipped(*, whole: bool = False) -> list[str]:
+    """The blocks that every target of phones takes, or takes whole."""
+    return [
+        key
+        for key, found in deployed().items()
+        if found and all(found[name].status == "whole" if whole else found[name].converted for name in PHONES)
+    ]
+
+
+def kept_from(name: str) -> list[str]:
+    """The blocks that a target does not take whole."""
+    return [key for key, found in deployed().items() if not found or found[name].status != "whole"]
+
+
+def deployment_list() -> str:
+    """How many blocks each target takes whole, and which it does not."""
+    rows = []
+    for name in (name for name, target in TARGETS.items() if not target.rule):
+        others: dict[str, list[str]] = {}
+        for key in kept_from(name):
+            found = deployed()[key].get(name)
+            parts = f" {found.parts}" if found and found.parts > 1 else ""
+            others.setdefault(found.status if found else "not tried", []).append(f"`{key}`{parts}")
+        words = {"parts": "in so many parts"}
+        texts = (f"{words.get(status, status)}: {', '.join(keys)}" for status, keys in others.items())
+        whole = f"{len(deployed()) - len(kept_from(name))} of {len(deployed())}"
+        rows.append((TARGETS[name].title, whole, "; ".join(texts)))
+    return markdown({"target": "label", "whole": "measured", "the others": "text"}, rows)
 
 
 @cache
