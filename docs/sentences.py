@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 import check_commits
+import deployment
 import findings as found_tables
 import gate_on_this_machine as gate
 import gpu_runs
@@ -98,7 +99,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
 ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True)
 ENVIRONMENT.filters |= FILTERS
 ENVIRONMENT.tests |= {"ending": str.endswith, "starting": str.startswith}
-for file in (lists, headlines, found_tables, gpu_runs, predictions, scans):
+for file in (lists, headlines, found_tables, gpu_runs, predictions, scans, deployment):
     ENVIRONMENT.globals |= vars(file)
 ENVIRONMENT.globals |= {
     "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "available": available,

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import api
+import deployment
 import findings
 import gpu_runs
 import lists
@@ -38,7 +39,7 @@ from ctxbench.table.markdown import render_markdown
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
-FILES = (api, findings, gpu_runs, lists, predictions, scans, twins)
+FILES = (api, deployment, findings, gpu_runs, lists, predictions, scans, twins)
 CROSSOVER = "#crossover"
 FIGURES = ROOT / "docs" / "figures"
 

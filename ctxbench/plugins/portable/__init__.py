@@ -7,6 +7,7 @@ PLUGIN = Plugin(
     needs=("numerics", "runtimes"),
     metrics=("metric:METRIC",),
     suites="suites",
+    beside=("beside:on_phones",),
     extras={
         "executorch": ("executorch",),
         "coreml": ("coremltools",),

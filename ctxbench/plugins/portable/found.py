@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from ctxbench.model.metric import RecordRow
 
-Status = Literal["whole", "parts", "refused", "wrong", "failed", "absent"]
+# The targets that are runtimes of phones, by their names.
+PHONES = ("executorch", "coreml", "litert")
+Status = Literal["whole", "parts", "rule", "refused", "wrong", "failed", "absent"]
 
 
 @dataclass(frozen=True)
@@ -15,8 +17,9 @@ class Found:
     """Finding of a target on a module.
 
     `wrong` is one that gives another output than PyTorch, `failed` one that crashed or hung, `absent` one whose
-    packages are not there, or that was not asked for. `outside` are the operators that its accelerator does not take,
-    with their lines, in `parts` parts in all. `one_size` says why the conversion is not for any height and width; ""
+    packages are not there, or that was not asked for; `rule` is one that was not tried. `outside` are the operators
+    that its accelerator does not take, or a rule refuses, with their lines, in `parts` parts in all; `mend` says what
+    to write instead of the one that is blamed. `one_size` says why the conversion is not for any height and width; ""
     where it is, or where that was not tried. `error` is relative to PyTorch's output; None where it was not run, or
     where the module draws random numbers. `versions` are those of the packages.
     """
@@ -25,6 +28,7 @@ class Found:
     reason: str = ""
     outside: Sequence[str] = ()
     parts: int = 1
+    mend: str = ""
     one_size: str = ""
     error: float | None = None
     ran: bool = True
@@ -32,12 +36,14 @@ class Found:
 
     @property
     def converted(self) -> bool:
-        """Return whether the target takes the module, whole or in parts."""
-        return self.status in ("whole", "parts")
+        """Return whether the target takes the module, whole or in parts, or rules say what it takes."""
+        return self.status in ("whole", "parts", "rule")
 
     @property
     def short(self) -> str:
         """The status in a word or two: `4 parts`, `one size`, `not run`."""
+        if self.status == "rule":
+            return "refused by rule" if self.outside else "no rule refuses it"
         words = [f"{self.parts} parts" if self.parts > 1 else "all outside"] * (self.status == "parts")
         words += ["one size"] * bool(self.one_size) + ["not run"] * (not self.ran)
         return ", ".join(words if self.converted else [self.status]) or "whole"
@@ -45,10 +51,12 @@ class Found:
     @property
     def sentence(self) -> str:
         """All that keeps the module from being whole, for any size, as a clause; "" where nothing does."""
-        if not self.converted:
-            return f"{self.status}: {self.reason}"
-        told = [f"{self.short}, outside: {', '.join(dict.fromkeys(self.outside))}"] * bool(self.outside)
-        return "; ".join([*told, *[f"one size only: {self.one_size}"] * bool(self.one_size)])
+        outside = ", ".join(dict.fromkeys(self.outside))
+        reason = self.reason.removesuffix(".") if self.mend else self.reason
+        told = [] if self.converted else [f"{self.status}: {reason}"]
+        told += [f"{self.short}{':' if self.status == 'rule' else ', outside:'} {outside}"] * bool(outside)
+        told += [f"one size only: {self.one_size}"] * bool(self.one_size)
+        return "; ".join([*told, *[f"instead: {self.mend}"] * bool(self.mend)])
 
     @property
     def plain(self) -> dict[str, Any]:

@@ -65,6 +65,24 @@ def outside_of(calls: Sequence[Call]) -> tuple[list[str], int]:
     return outside, sum(is_inside) + [inside for inside, _ in groupby(is_inside)].count(False)
 
 
+def litert_calls(content: bytes) -> list[Call]:
+    """The operators of a LiteRT file, which has no lines; the rank is the largest of their inputs and outputs."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    names = {number: name for name, number in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
+    model: Any = schema.Model.GetRootAs(content)
+    codes: list[Any] = [
+        schema.OperatorCodeT.InitFromObj(model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())
+    ]
+    operators = [names[max(code.builtinCode, code.deprecatedBuiltinCode)] for code in codes]  # by the file's age
+    graph: Any = schema.SubGraphT.InitFromObj(model.Subgraphs(0))
+    ranks = [0 if tensor.shape is None else len(tensor.shape) for tensor in graph.tensors]
+    return [
+        Call(operators[each.opcodeIndex], "", max(ranks[i] for i in (*each.inputs, *each.outputs) if i >= 0))
+        for each in graph.operators
+    ]
+
+
 def exported_calls(model: "nn.Module", x: "Tensor") -> list[Call]:
     """The calls of a module as exported, then those of its decomposition; none where it cannot be exported."""
     import torch

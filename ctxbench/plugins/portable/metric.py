@@ -51,7 +51,7 @@ def count(measurement: Measurement) -> None:
 
 def columns_of(found: Mapping[str, Found]) -> dict[str, Any]:
     """The columns of a record."""
-    tried = [each for each in found.values() if each.status != "absent"]
+    tried = [each for name, each in found.items() if each.status != "absent" and not TARGETS[name].rule]
     values: dict[str, Any] = {
         "portable": sum(each.status == "whole" for each in tried),
         "portable_tried": len(tried),
@@ -74,7 +74,8 @@ def sentence(row: RecordRow) -> str:
     """Sentence on where a row's module runs whole, and on what keeps it from the other targets; "" if not asked for."""
     found = found_of(row)
     whole = [TARGETS[name].title for name, each in found.items() if each.status == "whole"]
-    parts = [f"whole in {listed(whole)}"] if whole else []
+    free = [TARGETS[name].title for name, each in found.items() if each.status == "rule" and not each.outside]
+    parts = [f"whole in {listed(whole)}"] * bool(whole) + [f"no rule refuses it in {listed(free)}"] * bool(free)
     parts += [f"{TARGETS[name].title}: {each.sentence}" for name, each in found.items() if each.sentence]
     return f"can be deployed: {'; '.join(parts)}." if found else ""
 
@@ -82,7 +83,7 @@ def sentence(row: RecordRow) -> str:
 METRIC = Metric(
     name="portable",
     order=87,
-    about="where a module can be deployed: whole, in parts or refused, by converters that run on this CPU",
+    about="where a module can be deployed: whole, in parts or refused, by converters that run on this CPU and rules",
     columns=[
         Column("portable", int),
         Column("portable_tried", int),
@@ -111,9 +112,9 @@ METRIC = Metric(
                 column=f"portable_{name}",
                 title=target.title,
                 unit=Unit(""),
-                origin="measured",
+                origin="predicted" if target.rule else "measured",
                 part="portable",
-                noun=f"operators outside of {target.title}",
+                noun=f"operators {'that rules refuse in' if target.rule else 'outside of'} {target.title}",
                 better=None,
                 exact=True,
                 reason_column=f"portable_{name}_reason",
@@ -124,7 +125,8 @@ METRIC = Metric(
     ],
     convention=lambda values: (
         "Whole in targets: how many of the targets tried take the module whole, in float32 and for this input; a "
-        "target's column: operators that stay outside of its accelerator; Core ML is converted and not run"
+        "target's column: operators that stay outside of its accelerator; Core ML is converted and not run; for "
+        "LiteRT's GPU: operators that published rules refuse, not tried"
     ),
     default=False,
     count=count,

@@ -13,7 +13,9 @@ from ctxbench.base.temporary import temporary_folder
 from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.numerics.precision import drawn, relative_error
 from ctxbench.plugins.portable.found import Found
-from ctxbench.plugins.portable.graph import blamed, calls_of, exported_calls, outside_of
+from ctxbench.plugins.portable.graph import Call, blamed, calls_of, exported_calls, litert_calls, outside_of
+from ctxbench.plugins.portable.mends import mend_of
+from ctxbench.plugins.portable.rules import refused_by
 from ctxbench.plugins.runtimes.exported import export
 from ctxbench.plugins.runtimes.onnxruntime import EXECUTION as ONNX_RUNTIME
 from ctxbench.plugins.runtimes.openvino import EXECUTION as OPENVINO
@@ -37,18 +39,23 @@ _LONGEST = 160
 
 @dataclass(frozen=True)
 class Converted:
-    """A converted module: its function (None: it does not run here), operators outside with lines, number of parts."""
+    """A converted module: its function (None: it does not run here), operators outside with lines, number of parts.
+
+    `blamed` is the first call of the module that makes such an operator.
+    """
 
     run: "Callable[[Tensor], Tensor] | None"
     outside: Sequence[str] = ()
     parts: int = 1
+    blamed: Call | None = None
 
 
 @dataclass(frozen=True)
 class Target:
     """A target: its name for people, its packages, the extra of ctxbench that brings them, and what converts.
 
-    `any_size`, if there is one, converts for any height and width.
+    `any_size`, if there is one, converts for any height and width. A target of a `rule` has no converter here: rules
+    say what it refuses of what another one makes.
     """
 
     title: str
@@ -56,6 +63,7 @@ class Target:
     convert: "Callable[[nn.Module, Tensor], Converted]"
     extra: str = ""
     any_size: "Callable[[nn.Module, Tensor], Converted] | None" = None
+    rule: bool = False
 
 
 def try_target(name: str, case: "Case", seed: int) -> Found:
@@ -77,10 +85,11 @@ def tried(target: Target, model: "nn.Module", x: "Tensor") -> Found:
             value = made.run(x.clone()) if made.run else None
         except Exception as error:  # converters have classes of their own
             traceback.print_exc()  # for the log
-            return Found("refused", _reason(error, model, x), versions=versions)
+            reason, call = _reason(error, model, x)
+            return Found("refused", reason, mend=mend_of(call), versions=versions)
         found = Found(
-            "parts" if made.outside else "whole", outside=made.outside, parts=made.parts, ran=made.run is not None,
-            versions=versions,
+            "rule" if target.rule else "parts" if made.outside else "whole", outside=made.outside, parts=made.parts,
+            mend=mend_of(made.blamed), ran=made.run is not None, versions=versions,
         )  # fmt: skip
         if value is not None and not is_drawn:
             found = replace(found, error=relative_error(value, exact))
@@ -108,23 +117,23 @@ def _one_size(target: Target, model: "nn.Module", x: "Tensor", is_drawn: bool) -
         assert run
         value = run(other.clone())
     except Exception as error:
-        return _reason(error, model, x)
+        return _reason(error, model, x)[0]
     if value.shape != exact.shape or not (is_drawn or relative_error(value, exact) <= WRONG):
         return "converted for any, its output at another size is not PyTorch's"
     return ""
 
 
-def _reason(error: Exception, model: "nn.Module", x: "Tensor") -> str:
-    """Words of an error, after the operator that it is about, with its line."""
+def _reason(error: Exception, model: "nn.Module", x: "Tensor") -> tuple[str, Call | None]:
+    """Words of an error, after the operator that it is about, with its line; and that call, where one is known."""
     said = str(error)
     lines = [each.strip() for each in said.splitlines() if each.strip() and not _PLACE.match(each.strip())]
     first = lines[0] if lines else type(error).__name__
     first = first if len(first) <= _LONGEST else f"{first[:_LONGEST]} ..."
     call = blamed(said, exported_calls(model, x), CORE_ML_RANK)
     if call is None or (call.line and call.line in first):
-        return first
+        return first, call
     rank = f", rank {call.rank}" if call.rank > CORE_ML_RANK else ""
-    return f"{call}{rank}: {first}"
+    return f"{call}{rank}: {first}", call
 
 
 def _torch_export(model: "nn.Module", x: "Tensor", *, any_size: bool = False) -> Converted:
@@ -190,6 +199,14 @@ def _litert(model: "nn.Module", x: "Tensor") -> Converted:
     return Converted(lambda value: torch.from_numpy(converted(value)))
 
 
+def _litert_gpu(model: "nn.Module", x: "Tensor") -> Converted:
+    import litert_torch
+
+    converted: Any = litert_torch.convert(model, (x,))
+    outside, call = refused_by("litert_gpu", litert_calls(converted.model_content()), exported_calls(model, x))
+    return Converted(None, outside, blamed=call)
+
+
 TARGETS = {
     "export": Target("torch.export", ("torch",), _torch_export, any_size=partial(_torch_export, any_size=True)),
     "onnx": Target(
@@ -203,4 +220,5 @@ TARGETS = {
     "executorch": Target("ExecuTorch (XNNPACK)", ("executorch",), _executorch, extra="executorch"),
     "coreml": Target("Core ML", ("coremltools",), _core_ml, extra="coreml"),
     "litert": Target("LiteRT", ("litert-torch", "ai-edge-litert"), _litert, extra="litert"),
+    "litert_gpu": Target("LiteRT's GPU", ("litert-torch",), _litert_gpu, extra="litert", rule=True),
 }

@@ -17,7 +17,8 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.extras import packages_of
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.portable import metric
-from ctxbench.plugins.portable.found import Found
+from ctxbench.plugins.portable.beside import on_phones
+from ctxbench.plugins.portable.found import PHONES, Found
 from ctxbench.plugins.portable.graph import Call, blamed, exported_calls, outside_of
 from ctxbench.plugins.portable.isolated import Ended, isolated
 from ctxbench.plugins.portable.targets import TARGETS, Converted, Target, tried
@@ -207,7 +208,10 @@ def test_a_refusal_names_the_operator_and_its_line() -> None:
 
     found = tried(fake(refuse), Windows(), X)
     line = line_with("six = x.view(")
-    assert found.sentence == f"refused: view ({line}), rank 6: Core ML only supports tensors with rank <= 5."
+    assert found.sentence == (
+        f"refused: view ({line}), rank 6: Core ML only supports tensors with rank <= 5; "
+        "instead: windows by one swap of axes, with all that lies beside merged"
+    )
 
 
 @pytest.mark.slow
@@ -249,6 +253,20 @@ def test_columns_hold_a_number_or_a_reason_for_each_target() -> None:
         "6; LiteRT: absent: LiteRT needs litert_torch."
     )
     assert metric.beside_of("executorch")(row) == "(3 parts)"
+
+
+def test_choose_has_a_column_of_what_runs_on_phones(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parts, refused = Found("whole"), Found("parts", outside=("topk",), parts=3), Found("refused", "rank 6")
+    rows = {
+        "a": dict(zip(PHONES, (whole, whole, whole), strict=True)),
+        "b": dict(zip(PHONES, (parts, refused, whole), strict=True)),
+    }
+    monkeypatch.setattr("ctxbench.plugins.portable.beside.stored", lambda: rows)
+    ((column, cells),), sentence = on_phones(["b", "mine", "a"])
+    assert (column.group, column.origin) == ("phones", "measured")
+    assert [cell.text for cell in cells] == ["2 of 3", "", "3 of 3"]
+    assert "results/portable-cpu" in sentence
+    assert on_phones(["mine"]) == ([], "")
 
 
 def test_a_missing_converter_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,40 @@
+"""Column that `choose` and `compare` put beside costs: how many targets of phones take a block."""
+
+import csv
+from collections.abc import Sequence
+from functools import cache
+from io import StringIO
+from pathlib import Path
+
+from ctxbench.base import disk
+from ctxbench.base.errors import UsageError
+from ctxbench.plugins.portable.found import PHONES, Found, found_of
+from ctxbench.table.table import Cell, Column
+
+FOLDER = "results/portable-cpu"
+RECORDS = Path(__file__).resolve().parents[3] / FOLDER / "records.csv"
+
+
+@cache
+def stored() -> dict[str, dict[str, Found]]:
+    """What each target made of each block in the committed run; none where ctxbench is no clone with its results."""
+    try:
+        text = disk.read_bytes(RECORDS).decode()
+    except UsageError:
+        return {}
+    return {row["module"]: found_of(row) for row in csv.DictReader(StringIO(text, newline="")) if row["portable_found"]}
+
+
+def on_phones(keys: Sequence[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:
+    """A column with the number of targets of phones that take each block, and a sentence; none if no block is known."""
+    found = {key: sum(stored()[key][name].converted for name in PHONES) for key in keys if key in stored()}
+    if not found:
+        return [], ""
+    cells = [Cell(f"{found[key]} of {len(PHONES)}", found[key]) if key in found else Cell() for key in keys]
+    return [(Column("on_phones", "phones", "targets", "measured", "phones"), cells)], _SENTENCE
+
+
+_SENTENCE = (
+    "Phones: how many of ExecuTorch (XNNPACK), Core ML (converted, not run) and LiteRT take the block, whole or in "
+    f"parts, with 64 channels at 16 x 16 ({FOLDER}). See docs/plugins/portable.md."
+)
