@@ -31,24 +31,21 @@ def shipped(*, whole: bool = False) -> list[str]:
     ]
 
 
-def kept_from(name: str) -> list[str]:
-    """The blocks that a target does not take whole."""
-    return [key for key, found in deployed().items() if not found or found[name].status != "whole"]
-
-
 def deployment_list() -> str:
-    """How many blocks each target takes whole, and which it does not."""
+    """How many blocks each target that was asked takes whole, or no rule refuses, and what is made of the others."""
     rows = []
-    for name in (name for name, target in TARGETS.items() if not target.rule):
+    for name, target in TARGETS.items():
+        if not any(name in each for each in deployed().values()):
+            continue
         others: dict[str, list[str]] = {}
-        for key in kept_from(name):
-            found = deployed()[key].get(name)
-            parts = f" {found.parts}" if found and found.parts > 1 else ""
-            others.setdefault(found.status if found else "not tried", []).append(f"`{key}`{parts}")
-        words = {"parts": "in so many parts"}
-        texts = (f"{words.get(status, status)}: {', '.join(keys)}" for status, keys in others.items())
-        whole = f"{len(deployed()) - len(kept_from(name))} of {len(deployed())}"
-        rows.append((TARGETS[name].title, whole, "; ".join(texts)))
+        for key, each in deployed().items():
+            found = each.get(name, Found("absent"))
+            if found.short not in ("whole", "one size", "not run", "no rule refuses it"):
+                parts = f" {found.parts}" if found.parts > 1 else ""
+                others.setdefault("in so many parts" if parts else found.short, []).append(f"`{key}`{parts}")
+        whole = len(deployed()) - sum(map(len, others.values()))
+        texts = [f"{status}: {', '.join(keys)}" for status, keys in others.items()]
+        rows.append((f"{target.title}{', by rules' * target.rule}", f"{whole} of {len(deployed())}", "; ".join(texts)))
     return markdown({"target": "label", "whole": "measured", "the others": "text"}, rows)
 
 

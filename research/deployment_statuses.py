@@ -2,8 +2,7 @@
 
 `python research/deployment_statuses.py FILE.csv [NETWORK ...]` converts these networks, or all, and writes what the
 rules refuse; rows of the file about other networks are kept. `python research/deployment_statuses.py join FILE.csv`
-writes results/deployment-statuses: statuses.csv and evidence.json. It needs the extra `litert`, timm, torchvision and
-transformers.
+writes results/deployment-statuses: statuses.csv and evidence.json. It needs the extra `litert`, timm and torchvision.
 """
 
 import sys
@@ -12,15 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.append(sys.path.pop(0))  # transformers is also a file beside this one
+sys.path.append(sys.path.pop(0))  # litert_torch may import transformers, which is also a file beside this one
 
+import litert_torch
 import pandas as pd
 import torch
 from stamp import stamp, write_stamp
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench.plugins.portable.graph import calls_of, litert_calls
+from ctxbench.plugins.portable.graph import litert_calls
 from ctxbench.plugins.portable.rules import RULES
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "deployment-statuses"
@@ -31,7 +31,6 @@ BOARD = (
 )
 TABLE = "https://github.com/google-ai-edge/LiteRT/issues/2448"
 CARDS = "https://huggingface.co/litert-community/"
-EXECUTORCH = "https://github.com/pytorch/executorch/"
 
 
 @dataclass(frozen=True)
@@ -115,31 +114,18 @@ def built(network: str) -> tuple[nn.Module, Tensor]:
         import timm
 
         return timm.create_model(name), image
-    if package == "torchvision":
-        import torchvision
+    import torchvision
 
-        more = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-        return getattr(torchvision.models, name)(**more), image
-    import transformers
-
-    if name == "Mamba2":
-        sizes = {"hidden_size": 64, "num_heads": 4, "head_dim": 32, "state_size": 16, "n_groups": 1, "chunk_size": 8}
-        config = transformers.Mamba2Config(num_hidden_layers=1, vocab_size=64, use_cache=False, **sizes)
-        return Of(lambda x, layer: layer(x)[0], transformers.Mamba2Model(config)), torch.zeros(1, 16, dtype=torch.long)
-    return Of(lambda x, layer: layer(x)[0], transformers.SwinForImageClassification(transformers.SwinConfig())), image
+    more = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    return getattr(torchvision.models, name)(**more), image
 
 
 def row_of(status: Status) -> dict[str, Any]:
     """A status beside the operators that are read here, and of each rule how many it refuses."""
     model, x = built(status.network)
     model.eval()
-    if status.target == "litert_gpu":
-        import litert_torch
-
-        converted: Any = litert_torch.convert(model, (x,))
-        operators = litert_calls(converted.model_content())
-    else:
-        operators = list(calls_of(torch.export.export(model, (x,), strict=False).run_decompositions().graph))
+    converted: Any = litert_torch.convert(model, (x,))
+    operators = litert_calls(converted.model_content())
     refused = {
         rule.refused: count
         for rule in RULES
