@@ -18,7 +18,7 @@ STATUSES = "deployment-statuses/statuses.csv"
 
 @cache
 def deployed() -> dict[str, dict[str, Found]]:
-    """What each target made of each block in the committed run; of a block that could not be tried, nothing."""
+    """Findings of the committed run by block and target; of a block that could not be tried, none."""
     return {str(row["module"]): found_of(row) for row in stored_run("portable-cpu").rows}
 
 
@@ -32,7 +32,7 @@ def shipped(*, whole: bool = False) -> list[str]:
 
 
 def deployment_list() -> str:
-    """How many blocks each target that was asked takes whole, or no rule refuses, and what is made of the others."""
+    """Number of blocks that each target takes whole, or no rule refuses, and the findings on the others."""
     rows = []
     for name, target in TARGETS.items():
         if not any(name in each for each in deployed().values()):
@@ -84,13 +84,13 @@ def status_counts(target: str) -> dict[str, int]:
 
 
 def unforeseen() -> list[str]:
-    """What is published as refused, and refused by no rule as it is converted here."""
+    """Networks that are published as refused, and refused by no rule as it is converted here."""
     own = statuses()
     return [*map(named, own[(own["published"] == "refused") & (own["refused"] == "")]["network"])]
 
 
 def mend_list() -> str:
-    """What is refused, and what to write instead."""
+    """Code that is refused, and code to write instead."""
     rows = [(f"`{code_of(mend.before)}`", f"`{code_of(mend.after)}`") for mend in MENDS]
     return markdown({"refused": "text", "the same output": "text"}, rows)
 

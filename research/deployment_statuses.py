@@ -35,7 +35,7 @@ CARDS = "https://huggingface.co/litert-community/"
 
 @dataclass(frozen=True)
 class Status:
-    """What was published of a network on a target: whether it takes all of it, and of how many operators, if known."""
+    """Published status of a network on a target: whether it takes all of it, and of how many operators, if known."""
 
     network: str
     target: str

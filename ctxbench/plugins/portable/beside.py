@@ -17,7 +17,7 @@ RECORDS = Path(__file__).resolve().parents[3] / FOLDER / "records.csv"
 
 @cache
 def stored() -> dict[str, dict[str, Found]]:
-    """What each target made of each block in the committed run; none where ctxbench is no clone with its results."""
+    """Findings of the committed run by block and target; none where ctxbench is no clone with its results."""
     try:
         text = disk.read_bytes(RECORDS).decode()
     except UsageError:

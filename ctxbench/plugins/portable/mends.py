@@ -38,8 +38,8 @@ def heads_of_four_axes(packed: "Tensor", number: int) -> "Tensor":
     from torch.nn.functional import scaled_dot_product_attention
 
     batch, length, width = packed.shape
-    parts = (part.reshape(batch, length, number, -1).transpose(1, 2) for part in packed.chunk(3, -1))
-    return scaled_dot_product_attention(*parts).transpose(1, 2).reshape(batch, length, width // 3)
+    q, k, v = (part.reshape(batch, length, number, -1).transpose(1, 2) for part in packed.chunk(3, -1))
+    return scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, width // 3)
 
 
 def unit_clamp(x: "Tensor") -> "Tensor":
@@ -87,6 +87,6 @@ MENDS = (
 
 
 def mend_of(call: Call | None) -> str:
-    """What to write instead of a call that is blamed; "" where no way is known."""
+    """Code to write instead of a call that is blamed; "" where no way is known."""
     fits = (mend for mend in MENDS if call and call.operator in mend.operators and call.rank >= mend.axes)
     return next((mend.instead for mend in fits), "")

@@ -1,4 +1,4 @@
-"""What targets refuse that have no converter here, by published statements, each with its source."""
+"""Refusals of targets that have no converter here, by published statements, each with its source."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ RULES = (
 
 
 def refused_by(target: str, operators: Sequence[Call], calls: Sequence[Call]) -> tuple[list[str], Call | None]:
-    """What the rules of a target refuse, one an operator, with its line; and the first call that is blamed for it.
+    """Refusals by the rules of a target, one an operator, with its line; and the first call that is blamed for it.
 
     `operators` are those that the rules read, `calls` those of the exported module, which have lines.
     """

@@ -1,4 +1,4 @@
-"""What targets say of twelve small modules, each with one thing that a target may refuse."""
+"""Answers of targets on twelve small modules, each with one thing that a target may refuse."""
 
 import pytest
 import torch
@@ -29,7 +29,8 @@ class PackedHeads(nn.Module):
         batch, channels, height, width = x.shape
         five = self.packed(x.flatten(2).transpose(1, 2)).view(batch, height * width, 3, 2, channels // 2)
         q, k, v = five.permute(2, 0, 3, 1, 4)
-        return ((q @ k.transpose(-2, -1)).softmax(-1) @ v).transpose(2, 3).reshape(x.shape)
+        attended: Tensor = (q @ k.transpose(-2, -1)).softmax(-1) @ v
+        return attended.transpose(2, 3).reshape(x.shape)
 
 
 class GridSample(nn.Module):
