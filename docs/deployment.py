@@ -13,6 +13,8 @@ from ctxbench.plugins.portable.rules import RULES
 from ctxbench.plugins.portable.targets import TARGETS
 from ctxbench.table.table import Origin
 
+# Blocks with one status of a target that are named.
+MOST_NAMED = 10
 STATUSES = "deployment-statuses/statuses.csv"
 
 
@@ -41,10 +43,11 @@ def deployment_list() -> str:
         for key, each in deployed().items():
             found = each.get(name, Found("absent"))
             if found.short not in ("whole", "one size", "not run", "no rule refuses it"):
-                parts = f" {found.parts}" if found.parts > 1 else ""
-                others.setdefault("in so many parts" if parts else found.short, []).append(f"`{key}`{parts}")
+                others.setdefault("in parts" if found.parts > 1 else found.short, []).append(f"`{key}`")
         whole = len(deployed()) - sum(map(len, others.values()))
-        texts = [f"{status}: {', '.join(keys)}" for status, keys in others.items()]
+        texts = [
+            f"{status}: {', '.join(keys) if len(keys) <= MOST_NAMED else len(keys)}" for status, keys in others.items()
+        ]
         rows.append((f"{target.title}{', by rules' * target.rule}", f"{whole} of {len(deployed())}", "; ".join(texts)))
     return markdown({"target": "label", "whole": "measured", "the others": "text"}, rows)
 

@@ -28,8 +28,8 @@ from ctxbench.worker.protocol import (
 
 CASE = Case("ham_nmf", "m:C", {"steps": 3, "init": "fixed", "inverse": None}, (1, 8, 6, 5), threads=2)
 TASKS: list[Task] = [
-    Ask("machine", []),
-    Ask("contract", ['"m.py:C"', "NaN"], "", 8.0),
+    Ask("machine", [], []),
+    Ask("contract", ['"m.py:C"', "NaN"], ["m.py:C"], 8.0),
     task_of("counts", CASE, ["params"]),
     MatmulRate(CASE, Measure()),
     MeasureCase(CASE, Measure(protocol="paper"), ["params", "latency"], "torchprofile", True),

@@ -41,6 +41,7 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
     for key in dict.fromkeys([*axes_of_front(standings), *timed, *asked_for(), rank_by]):
         if any(key in row.values for row in rows):
             filled += _columns(quantity(key), rows, candidate, notes)
+    shown = {column.key: _unit(column.key, rows) for column, _ in filled if column.origin == "measured"}
     columns, published = beside([row.module if row.label == row.module else "" for row in rows])
     filled += columns
     if any(row.status != "ok" for row in rows):
@@ -53,7 +54,6 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
         ]
     )
     about = [(row.label, "", row.status) for row in rows]
-    shown = {column.key: _unit(column.key, rows) for column, _ in filled if column.origin == "measured"}
     caption = [*_caption(ranking, rank_by, candidate, axes, shown), *published]
     found: Table = put_together("compare", ranking.condition, filled, about, caption, notes.texts, data)
     return found
