@@ -43,7 +43,7 @@ def energies(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Small axes, one a module: the share of energy in the first k singular values, of the input and of the output."""
     shown = _modules(panels)
     title = "Energy in the k largest singular values, before (dashed) and after"
-    figure, placed = multiples(title, shown, sheet, 1.1, 1.1, share=True, most=6)
+    figure, placed = multiples(title, shown, sheet, 0.8, 1.05, share=True, most=8)
     drawing = Drawing(
         figure,
         "Share of the energy (sum of squares) in the first k singular values: of the input (dashed) and of the "
@@ -78,7 +78,16 @@ def _draw(drawing: Drawing, axes: Axes, each: _Module) -> None:
         alpha = 1 - 0.75 * place / len(each.rows)
         (line,) = axes.plot(range(1, len(found["out"]) + 1), found["out"], color=colour, alpha=alpha)
         line.set_gid(drawing.detail(f"{each.name} {settings}: {found['out'][0]:.2f} at k = 1".replace(" :", ":")))
-    axes.set_title(each.name)
+    name, _, mark = each.name.partition(" [")  # of a local block
+    axes.set_title(name)
+    axes.text(
+        0.97,
+        0.04,
+        mark.removesuffix("]").replace(": ", ":\n").replace(" pos", "\npos"),
+        transform=axes.transAxes,
+        ha="right",
+        fontsize=TEXT,
+    )
     axes.grid(which="major")
 
 
