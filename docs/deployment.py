@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Callable
 from functools import cache
 
 import pandas as pd
@@ -98,8 +99,8 @@ def mend_list() -> str:
     return markdown({"refused": "text", "the same output": "text"}, rows)
 
 
-def code_of(function: object) -> str:
+def code_of(function: Callable[..., object]) -> str:
     """The statements of a function that do something, on one line."""
-    lines = inspect.getsource(function).splitlines()[2:]  # type: ignore[arg-type]
+    lines = inspect.getsource(function).splitlines()[2:]
     kept = [line.strip() for line in lines if line.strip() and not re.search(r"\.shape$|import ", line)]
     return "; ".join(kept).removeprefix("return ").replace("; return ", "; ")
