@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench.base import disk
+from ctxbench.base.code import without_docstrings
 from ctxbench.base.errors import UsageError
 from ctxbench.plugins.recall import RECIPE
 
 ROOT = Path(__file__).resolve().parents[3]
-# What modules share.
-SHARED = ":(glob)modules/_*.py"
+# Begin of the names of what modules share.
+SHARED = "ctxbench.modules._"
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,14 @@ def stored_rows(reference: str, hparams: str, file: str) -> Iterator[tuple[Store
 
 @cache
 def _is_same(commit: str, file: str) -> bool:
-    """Return whether git knows that the file and what modules share have the definitions that they had at that commit.
+    """Return whether git knows that the file and what it imports of SHARED have the definitions that they had then.
 
     A shared file that is gone is imported by none that is as it was.
     """
     if not Path(file).resolve().is_relative_to(ROOT):
         return False
     try:
-        changed = _git("diff", "--name-only", "--relative", "--diff-filter=ad", commit, "--", SHARED, file)
+        changed = _git("diff", "--name-only", "--relative", "--diff-filter=ad", commit, "--", *_with_shared(file))
         return all(
             _definitions(_git("show", f"{commit}:./{path}")) <= _definitions(disk.read_text(ROOT / path))
             for path in changed.splitlines()
@@ -78,11 +79,19 @@ def _is_same(commit: str, file: str) -> bool:
         return False
 
 
+def _with_shared(file: str | Path) -> list[str]:
+    """A file, those of SHARED that it imports, and what those import of it."""
+    nodes = ast.walk(ast.parse(disk.read_text(Path(file))))
+    named = (each.module for each in nodes if isinstance(each, ast.ImportFrom) and each.module)
+    shared = [ROOT / "modules" / f"_{each.removeprefix(SHARED)}.py" for each in named if each.startswith(SHARED)]
+    return [str(file), *(path for each in shared for path in _with_shared(each))]
+
+
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True).stdout
 
 
 def _definitions(code: str) -> set[str]:
-    """The statements of a file, without its comments."""
-    return {ast.dump(statement) for statement in ast.parse(code).body}
+    """The statements of a file, without comments and docstrings."""
+    return {ast.dump(each) for each in without_docstrings(code).body if not isinstance(each, ast.Pass)}

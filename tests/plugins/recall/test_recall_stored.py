@@ -20,6 +20,7 @@ pytest.importorskip("sklearn", reason='pip install -c constraints.txt ".[recall]
 
 from test_recall_runs import found_on
 
+from ctxbench import registry
 from ctxbench.base.notes import Note
 from ctxbench.model.suite_file import MeasureTable
 from ctxbench.plugins.recall import RECIPE
@@ -27,6 +28,8 @@ from ctxbench.plugins.recall import stored as stored_file
 from ctxbench.plugins.recall import training as training_file
 from ctxbench.plugins.recall.metric import compute, full_rank
 
+# A module that imports what modules share.
+CODE = "from ctxbench.modules._base import SIDE\nWIDTH = 1\n"
 pytestmark = [pytest.mark.slow, pytest.mark.extra("recall")]  # small trainings, which take seconds together
 
 
@@ -35,7 +38,9 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A clone with a stored run of `identity` and the code that it trained, committed."""
     (tmp_path / "modules").mkdir()
     (tmp_path / "results" / "recall-cpu").mkdir(parents=True)
-    (file := tmp_path / "modules" / "mine.py").write_text("WIDTH = 1\n")
+    (file := tmp_path / "modules" / "mine.py").write_text(CODE)
+    for name in ("_base.py", "_other.py"):
+        (tmp_path / "modules" / name).write_text("SIDE = 1\n")
     git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "All"]):
         subprocess.run([*git, *command], check=True)
@@ -124,12 +129,15 @@ def test_other_code_is_trained(stored: Path, tmp_path: Path, monkeypatch: pytest
         return "recall_stored" in read_or_trained(path if path.parent != stored.parent else stored, monkeypatch).notes
 
     assert is_read(stored.parent / "_new.py", "WIDTH = 2  # what no old code imports\n")
+    assert is_read(stored.parent / "_other.py", "SIDE = 2  # what it does not import\n")
     subprocess.run(["git", "-C", str(tmp_path), "add", "."], check=True)
-    assert is_read(stored, "# a comment\nWIDTH = 1\n\n\ndef added() -> None: ...\n")
-    assert not is_read(stored, "WIDTH = 3\n")
+    assert is_read(stored, f'"""Other words."""\n# a comment\n{CODE}\n\ndef added() -> None: ...\n')
+    assert not is_read(stored, CODE.replace("WIDTH = 1", "WIDTH = 3"))
     assert not is_read(stored, "WIDTH = (\n")
-    assert is_read(stored, "WIDTH = 1\n")
-    assert not is_read(tmp_path.parent / "mine.py", "WIDTH = 1\n")
+    assert is_read(stored, CODE)
+    assert not is_read(stored.parent / "_base.py", "SIDE = 2\n")
+    assert is_read(stored.parent / "_base.py", "SIDE = 1\n")
+    assert not is_read(tmp_path.parent / "mine.py", CODE)
 
 
 @pytest.mark.parametrize(
@@ -185,3 +193,11 @@ def test_a_row_of_full_rank_says_so(stored: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(training_file, "trainings", lambda *_: {})
     compute(asked)  # type: ignore[arg-type]  # a part of a measurement
     assert asked.notes[0] == "recall_full_rank"
+
+
+def test_most_rows_of_the_committed_runs_are_read() -> None:
+    rows = [row for run in stored_file.stored_runs() for row in run.rows if row["recall_curve"]]
+    files = {entry.reference: entry.file for entry in registry.entries()}
+    own = [(row["reference"], row["hparams"], files.get(row["reference"], "")) for row in rows]
+    read = [each for each in own if any(stored_file.stored_rows(*each))]
+    assert len(read) > len(rows) / 2

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from ctxbench.base import disk
+from ctxbench.base.code import without_docstrings
 from ctxbench.worker.tree import own_file
 
 # Modules of ctxbench are the tree's own where it is a source tree of ctxbench; the harness is one for both sides.
@@ -30,11 +31,5 @@ def imported_code(root: Path) -> dict[str, str]:
 def _digest(file: Path) -> str:
     content = disk.read_bytes(file)
     if file.suffix == ".py":
-        tree = ast.parse(content)
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            if ast.get_docstring(node, clean=False) is not None:
-                node.body[:1] = [ast.Pass()]
-        content = ast.dump(tree).encode()
+        content = ast.dump(without_docstrings(content)).encode()
     return hashlib.sha256(content).hexdigest()
