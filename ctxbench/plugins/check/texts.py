@@ -176,7 +176,7 @@ def exact_cells(change: ExactChange) -> tuple[str, str, str, str]:
     before, after = ("-" if value is None else f"{value:,}" for value in (change.baseline, change.candidate))
     difference = change.difference
     if difference is None:
-        return quantity, before, after, "not known now" if change.candidate is None else "not known before"
+        return quantity, before, after, "no longer known" if change.candidate is None else "not known before"
     percent = round(100 * difference / change.baseline, 1) if change.baseline else 0
     return quantity, before, after, f"{difference:+,}" + (f" ({fixed(percent, 1, '+')} %)" if percent else "")
 

@@ -98,7 +98,8 @@ def _caption(
 ) -> list[str]:
     over = ", of a time with its 95 % interval over rounds; =: that interval contains 1"
     has_times = any(quantity(key).has_interval for key in shown)
-    lines = [f"Ranked by {quantity(rank_by).title}; x: times {candidate.label}'s{over * has_times}."]
+    by = f"Ranked by {quantity(rank_by).title}; " * any(rank_by in row.values for row in ranking.standings)
+    lines = [f"{by}x: times {candidate.label}'s{over * has_times}."]
     if axes:
         nouns = listed([quantity(axis).noun for axis in axes])
         lines.append(f"Front: no other row is known to be nowhere worse and somewhere better in {nouns}.")

@@ -111,7 +111,7 @@ def test_what_fails_is_red_and_in_capitals() -> None:
 
 def test_a_quantity_may_become_unknown_or_known() -> None:
     text = drawn(result(OK, exact=(ExactChange(SA, "macs", 5, None), ExactChange(HAM, "macs", None, 5))))
-    assert re.search(r"macs +5 +- +not known now", text)
+    assert re.search(r"macs +5 +- +no longer known", text)
     assert re.search(r"macs +- +5 +not known before", text)
     assert "2 changed (1 worse)" in text
 

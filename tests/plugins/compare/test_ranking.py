@@ -116,6 +116,10 @@ def test_a_table_without_times_says_nothing_of_times() -> None:
     assert not any(word in told for word in ("time,", "latency", "round", "memory", "interval"))
 
 
+def test_a_table_without_numbers_is_ranked_by_none() -> None:
+    assert ranking_table(ranking(), "latency_infer").caption[0] == "x: times a's."
+
+
 def test_what_notes_say_of_a_number_is_a_footnote() -> None:
     row = Standing("a", True, {"params": Number(1)}, notes={"params": ["Half of them are frozen."]})
     table = ranking_table(Ranking("here", "", [row]), "params")
