@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from ctxbench.base.errors import UsageError
 
 # A folder's name begins so, and this file in it is locked while its process lives.
@@ -20,6 +18,8 @@ PREFIX, LOCK = "ctxbench-", ".lock"
 @contextmanager
 def temporary_folder(purpose: str = "") -> Iterator[Path]:
     """An empty folder, but for its lock; its name tells the `purpose`. UsageError if it cannot be made."""
+    from filelock import FileLock  # slow to import, and most commands need none
+
     try:
         parent = place()
         _remove_left(parent)
@@ -28,7 +28,7 @@ def temporary_folder(purpose: str = "") -> Iterator[Path]:
         raise UsageError(f"cannot make a temporary folder ({error}); set TMPDIR to a folder with free space") from None
     with made as folder:
         lock = FileLock(Path(folder, f"{LOCK}.new"), timeout=0)
-        with suppress(OSError, Timeout):
+        with suppress(OSError):
             lock.acquire()
             # So nobody sees the lock before it is held. Windows renames no open file: there a folder may stay.
             os.rename(lock.lock_file, Path(folder, LOCK))
@@ -52,8 +52,10 @@ def remove_compiler_folder() -> None:
 
 def _remove_left(parent: Path) -> None:
     """Remove the temporary folders whose locks nobody holds."""
+    from filelock import FileLock  # as above
+
     for lock in parent.glob(f"{PREFIX}*/{LOCK}"):
-        with suppress(OSError, Timeout):
+        with suppress(OSError):
             if lock.is_file() and not lock.parent.is_symlink() and lock.stat().st_uid == os.getuid():
                 with FileLock(lock, timeout=0):
                     shutil.rmtree(lock.parent)
