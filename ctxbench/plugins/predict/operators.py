@@ -53,18 +53,25 @@ _SOFTMAX = frozenset(("_softmax", "_safe_softmax"))
 # One thread for each output pixel, which takes the maps of the batch one after the other (ATen's UpSample*.cu).
 _LOOPS_OVER_MAPS = frozenset(("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"))
 # fmt: on
+# The host's time to keep the gradient of a parameter, in that of operators: what 28 launch-bound training steps in
+# bfloat16 on an H200 show (results/gpu-h200/times.csv).
+GRADIENT_LAUNCHES = 4.0
 _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd", "qr")
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator call of a pass: its name, the place that it belongs to, and its kernels."""
+    """An operator call of a pass: its name, the place that it belongs to, and its kernels.
+
+    To start it takes the host as long as `launches` usual operators.
+    """
 
     name: str
     phase: Phase
     place: CallSite
     works: tuple[Work, ...]
     dtype: str = "float32"
+    launches: float = 1.0
 
 
 def operators_of(
@@ -78,7 +85,7 @@ def profiled(
     module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
 ) -> tuple[MemoryProfile, list[Operator]]:
     """The memory of one pass, and its operators that start kernels, seen where `ctxbench.plugins.memory` predicts the
-    peak.
+    peak. In training on a GPU the gradient of each parameter is one more, which takes the host alone.
 
     Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
     """
@@ -93,7 +100,10 @@ def profiled(
             name = call.packet.removeprefix("aten.")
             found.append(Operator(name, step.phase, step.place, tuple(kernels), dtype_of(call)))
 
-    return predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast), found
+    profile = predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast)
+    trained = sum(each.requires_grad for each in module.parameters()) if mode == "train" and device != "cpu" else 0
+    kept = Operator("AccumulateGrad", "backward", CallSite(node="weights"), (), launches=GRADIENT_LAUNCHES)
+    return profile, [*found, *[kept] * trained]
 
 
 def dtype_of(call: Call) -> str:

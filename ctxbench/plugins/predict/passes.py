@@ -110,7 +110,7 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     kernels = _kernels(operators, sheet, dtype, era)
     launches = len(kernels) * sheet.launch_s * 1e3
     device = math.fsum(kernel.ms for kernel in kernels) + launches
-    host = len(operators) * (sheet.host_us or HOST_US) / 1e3
+    host = sum(each.launches for each in operators) * (sheet.host_us or HOST_US) / 1e3
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
 
     def device_ms(dtype: str, era: Era) -> float:

@@ -89,7 +89,7 @@ def _add_macs(costs: Costs, macs: Mapping[tuple[CallSite, str], int]) -> None:
 
 
 def _add_works(costs: Costs, operators: Sequence[Operator], dtype: str, roof: Roof) -> None:
-    for operator in operators:
+    for operator in (each for each in operators if each.works):
         cost = costs.of(operator.phase, operator.place, operator.name)
         cost.calls += 1
         cost.is_wide = cost.is_wide or operator.dtype == "float64" != DTYPES[dtype].parameters
@@ -134,6 +134,8 @@ def predicted(
         raise UnpredictableError(found.missing[0].partition(": ")[2])
     time, spans, now = time_of(found.operators, sheet, dtype), [], 0
     for operator, ms in zip(found.operators, _times(found.operators, time, sheet), strict=True):
+        if not ms:  # kept gradients, where the kernels' time counts
+            continue
         cost = found.costs.of(operator.phase, operator.place, operator.name)
         cost.ms = [sum(cost.ms) + ms]
         ns = round(ms * 1e6)
@@ -149,6 +151,6 @@ def predicted(
 def _times(operators: Sequence[Operator], time: PassTime, sheet: DeviceSpec) -> list[float]:
     """Each operator's part of the pass, in ms: of what counts, its kernels with their launches, or the host's time."""
     if time.is_launch_bound:
-        return [time.host_us / 1e3] * len(operators)
+        return [time.host_us * each.launches / 1e3 for each in operators]
     kernels = iter(time.kernels)
     return [sum(next(kernels).ms + sheet.launch_s * 1e3 for _ in operator.works) for operator in operators]

@@ -373,6 +373,21 @@ def test_a_pass_of_small_kernels_is_bound_by_their_launches() -> None:
     )
 
 
+def test_keeping_the_gradient_of_a_parameter_takes_the_host_as_long_as_four_operators() -> None:
+    block = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8, bias=False)).to("meta")
+    step = operators_of(block, meta(2, 8), mode="train")
+    kept = [each for each in step if each.name == "AccumulateGrad"]
+    assert len(kept) == 3
+    assert not any(each.works for each in kept)
+    found = time_of(step, sheet("h200"))
+    assert found.host_ms == pytest.approx((len(step) - 3 + 3 * 4) * HOST_US / 1e3)
+    assert found.device_ms == time_of(step[:-3], sheet("h200")).device_ms
+    block.requires_grad_(False)[0].weight.requires_grad_(True)
+    assert operators_of(block, meta(2, 8), mode="train").count(kept[0]) == 1
+    assert kept[0] not in operators_of(block, meta(2, 8), mode="infer")
+    assert kept[0] not in operators_of(block, meta(2, 8), mode="train", device="cpu")
+
+
 def test_efficiencies_are_below_the_data_sheet_and_their_errors_are_finite() -> None:
     found = rates.calibration()
     assert 0.05 < found.kernel_sd < 0.3
