@@ -20,7 +20,7 @@ from ctxbench.plugins.audit.finding import Finding, Verdict
 from ctxbench.plugins.audit.table import audit_table
 from ctxbench.plugins.networks.table import network_tables
 from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, SOLVED, accuracy_of, first_of
-from ctxbench.report.published import with_published
+from ctxbench.report.published import frame_with_published, with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import setup
 from ctxbench.report.tables.cells import amount
@@ -57,7 +57,7 @@ WORST_FIRST = [
 def table3_short() -> str:
     """The rows of the paper's Table 3 in six columns."""
     run = stored_run("table3-cpu")
-    printed = [row for row in rows_of(with_published(run)) if row["params_published"] is not None]
+    printed = [row for row in with_published(run) if row["params_published"] is not None]
     memory = _memory(run)
     keys = ("params", "macs", *memory, "latency_infer")
     counts = dict.fromkeys(("Params (M)", "MACs (G)"), "counted")
@@ -200,7 +200,7 @@ def _scales(row: RecordRow) -> str:
 def tracked_peaks() -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Peaks by MemTracker and by ctxbench beside the true ones: of what, what is true, and the peaks by block."""
     peaks = table("other-tools/memory.csv").set_index("block")
-    paper = with_published(stored_run("table3-static")).set_index("module")
+    paper = frame_with_published(stored_run("table3-static")).set_index("module")
     for mode in reversed(MODES):
         own = peaks[(peaks["of"] == "table3") & (peaks["mode"] == mode)]
         printed = pd.to_numeric(paper.loc[own.index, f"memory_{mode}_2020_published"])

@@ -20,7 +20,6 @@ from ctxbench.plugins.crossover.table import crossover_table
 from ctxbench.plugins.recall.metric import USUAL_SHAPE, accuracy_of, first_of, full_rank, seeds_of
 from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData
-from ctxbench.results.rows import rows_of
 
 sys.path.insert(0, str(ROOT / "research"))
 
@@ -100,7 +99,7 @@ def equal(key: str) -> str:
 def _equal(key: str, ours: str) -> list[tuple[str, bool]]:
     """By module: whether the quantity `ours` equals what the Hamburger paper prints as `key`."""
     run = stored_run("table3-static")
-    rows = rows_of(with_published(run))
+    rows = with_published(run)
     printed = [row for row in rows if row[f"{key}_published"] is not None]
     return [(str(row["module"]), is_printed(run, rows, row, key, ours)) for row in printed]
 
@@ -135,7 +134,7 @@ def audited() -> tuple[int, Counter[Verdict]]:
 def recalled() -> list[RecordRow]:
     """The rows of the stored runs of `recall` that were trained."""
     runs = sorted(folder.name for folder in (ROOT / "results").glob("recall-*"))
-    return [row for run in runs for row in rows_of(stored_run(run).frame) if row["recall_curve"]]
+    return [row for run in runs for row in stored_run(run).rows if row["recall_curve"]]
 
 
 def hams() -> dict[str, RecordRow]:
@@ -145,7 +144,7 @@ def hams() -> dict[str, RecordRow]:
 
 def ranked() -> list[RecordRow]:
     """The rows of the run `recall_rank`, in which a ham's matrix is 64 x 256."""
-    return [row for row in rows_of(stored_run("recall_rank-cpu").frame) if row["recall_curve"]]
+    return [row for row in stored_run("recall_rank-cpu").rows if row["recall_curve"]]
 
 
 def bottleneck(rank: int) -> dict[str, RecordRow]:

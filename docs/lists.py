@@ -105,7 +105,7 @@ def pages_with(text: str) -> list[Path]:
 def judged(path: Path) -> dict[Verdict, list[str]]:
     """The claims of a committed run by their verdict."""
     run = open_run(path)
-    rows = Rows.of_frame(run.frame)
+    rows = Rows.of_run(run.rows)
     found: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for claim in claims_of(run.suite, str(run.definition.get("title", ""))):
         found[claim.judge(rows).verdict].append(claim.text + (" (proxy)" if claim.proxy else ""))
@@ -116,7 +116,7 @@ def part_of(path: Path) -> str:
     """`29 of 42 blocks` of a committed run without all that its suite has today; "" of one with all."""
     run, here = open_run(path), {entry.key for entry in built_in()}
     today = here & {case.module for case in load(run.suite).cases()}
-    own = today & {*run.frame["module"]}
+    own = today & {row["module"] for row in run.rows}
     return f"{len(own)} of {len(today)} blocks" if own < today else ""
 
 

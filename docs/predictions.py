@@ -165,7 +165,7 @@ def table3_predictions() -> str:
     run = stored_run("prediction/table3")
     assert run.published is not None
     found = []
-    for row in rows_of(with_published(run)):
+    for row in with_published(run):
         for mode in reversed(MODES):
             time = quantity(f"latency_{mode}")
             told, paper = read_number(row, time), row[f"{time.key}_published"]

@@ -33,7 +33,7 @@ AtBest = Callable[[RecordRow], float]
 def compared(run: RunData) -> Iterator[tuple[str, str, Pairing]]:
     """Another block, what is equal, and the scan beside it: by default, and at the width with that one's parameters."""
     for pair in run.crossover:
-        found = pairings(run.frame, [pair])
+        found = pairings(run.rows, [pair])
         least = min(map(_apart, found))
         for each in found:
             if not each.rows[0][1]["changed"]:

@@ -15,7 +15,7 @@ from ctxbench.model.metrics import read_number, stored_quantities
 from ctxbench.plugin import brought
 from ctxbench.results.rows import rows_of
 
-from .published import with_published
+from .published import frame_with_published
 from .run_data import RunData
 
 MOST_ROWS = 60
@@ -110,7 +110,7 @@ def panels_of(runs: Sequence[RunData]) -> list[Panel]:
     """A panel for each device of each run that has rows."""
     found = []
     for run in runs:
-        frame = with_published(run)
+        frame = frame_with_published(run)
         for device in run.devices():
             rows = frame[frame["device"] == device].reset_index(drop=True)
             found.append(Panel(run.name if len(runs) > 1 else "", rows, run, device))

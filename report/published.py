@@ -1,62 +1,79 @@
 """Published numbers beside ours, and the unit in which both are shown."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities
 from ctxbench.model.published import Printed, Published
-from ctxbench.results.rows import is_filled
+from ctxbench.results.rows import frame_of_rows, is_filled
+from ctxbench.results.tables import types
 
-from .run_data import RunData
+from .run_data import TYPES, RunData
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PREFIXES = ("", "K", "M", "G", "T", "P")
 
 
-def with_published(run: RunData) -> pd.DataFrame:
-    """The records with `<quantity>_published` (as printed) and `<quantity>_ratio` (here over published).
+def with_published(run: RunData) -> list[dict[str, Any]]:
+    """The rows with `<quantity>_published` (as printed) and `<quantity>_ratio` (here over published).
 
     `published_row` is the name of the published row that a record belongs to: of its module, network and shape, if it
     names one, in float32, with the settings that it names and else the module's default ones. What is measured has no
     ratio: it was taken on another device. A time stands beside a predicted one only if that is of the device that the
     paper measured on.
     """
-    frame, table = run.frame.copy(), run.published
-    records = zip(frame["module"], frame["every"], frame["changed"], frame["network"], frame["shape"], strict=True)
-    frame["published_row"] = [_row_of(table, *record) for record in records]
-    sheets = run.meta.get("sheets") or {}
-    elsewhere = frame["device"].isin([n for n in sheets if table and sheets[n]["title"] != table.device])
-    fits = frame["dtype"] == "float32"
-    for key, quantity in quantities().items():
-        found = [table.rows[row].printed.get(key) if table and row else None for row in frame["published_row"]]
-        own = fits & ~elsewhere if quantity.origin == "measured" else fits
-        frame[f"{key}_published"] = pd.Series(found, frame.index, dtype="string").where(own).astype("string")
-        if quantity.origin == "measured" or table is None:
-            frame[f"{key}_ratio"] = pd.Series(pd.NA, frame.index, dtype="Float64")
-            continue
-        printed = [None if pd.isna(text) else float(in_ones(table, key, text)) for text in frame[f"{key}_published"]]
-        values = pd.Series(printed, frame.index, dtype="Float64")
-        frame[f"{key}_ratio"] = (frame[quantity.column].astype("Float64") / values).where(values > 0)
-    return frame
+    table, sheets = run.published, run.meta.get("sheets") or {}
+    elsewhere = {name for name in sheets if table and sheets[name]["title"] != table.device}
+    found = []
+    for row in run.rows:
+        name = _row_of(table, row)
+        printed = table.rows[name].printed if table and name and row["dtype"] == "float32" else {}
+        own: dict[str, Any] = {"published_row": name}
+        for key, quantity in quantities().items():
+            is_measured = quantity.origin == "measured"
+            text = None if is_measured and row["device"] in elsewhere else printed.get(key)
+            paper = float(in_ones(table, key, text)) if table and text is not None and not is_measured else 0.0
+            here = row[quantity.column]
+            own |= {f"{key}_published": text, f"{key}_ratio": here / paper if here is not None and paper > 0 else None}
+        found.append({**row, **own})
+    return found
 
 
-def _row_of(
-    table: Published | None, module: str, hparams: Mapping[str, Any], changed: str, network: str, shape: str
-) -> str:
+def frame_with_published(run: RunData) -> "pd.DataFrame":
+    """The same as a data frame."""
+    rows = with_published(run)
+    return frame_of_rows(rows, rows[0].keys(), types_with_published())
+
+
+def plain(rows: Sequence[RecordRow], names: Sequence[str]) -> "Callable[[], pd.DataFrame]":
+    """What makes the data frame of these columns of rows with published numbers."""
+    return lambda: frame_of_rows(rows, names, types_with_published())
+
+
+def types_with_published() -> dict[str, type]:
+    """The types of its columns."""
+    own: dict[str, type] = {}
+    for key in quantities():
+        own |= {f"{key}_published": str, f"{key}_ratio": float}
+    return TYPES | types() | own
+
+
+def _row_of(table: Published | None, record: RecordRow) -> str:
     """The name of the published row that a record belongs to, of several that with most settings; "" for none."""
     if table is None:
         return ""
     found = {}
     for name, row in table.rows.items():
         own = table.shape_of(name)
-        fits = (row.block.rpartition(":")[2], row.network) == (module, network or "")
-        fits &= own is None or shape == "x".join(map(str, own))
-        same = all(str(hparams.get(key)) == str(value) for key, value in row.settings.items())
-        if fits and same and {*changed.split()} <= row.settings.keys():
+        fits = (row.block.rpartition(":")[2], row.network) == (record["module"], record["network"] or "")
+        fits &= own is None or record["shape"] == "x".join(map(str, own))
+        same = all(str(record["every"].get(key)) == str(value) for key, value in row.settings.items())
+        if fits and same and {*record["changed"].split()} <= row.settings.keys():
             found[name] = len(row.settings)
     return max(found, key=lambda name: found[name], default="")
 

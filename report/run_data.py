@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ctxbench import devices
 from ctxbench.base.errors import UsageError, unknown
@@ -19,18 +17,24 @@ from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantities
 from ctxbench.model.published import Published
 from ctxbench.model.suite_file import parse_pair
-from ctxbench.results.rows import rows_of
+from ctxbench.results.rows import frame_of_rows
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.tables import types
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Above this difference between the medians of the two halves of a measurement, a reader is warned.
 DRIFT_WARNING = 0.05
 # An interval of at least this confidence is one of 95 %, rounded.
 SURE = 0.9495
+# Of the columns that a reader's rows have beside the records'.
+TYPES: dict[str, type] = dict.fromkeys(("shape", "settings", "name"), str)
 
 
 @dataclass(frozen=True)
 class RunData:
-    """A run that has been read and checked. `frame` has the records' columns and `shape`, `settings`, `name` as text.
+    """A run that has been read and checked. `rows` have the records' columns and `shape`, `settings`, `name` as text.
 
     `every` has all hyper-parameters, `named` those of them that differ from the defaults in any row of the module, and
     `settings` the same as text. `name` is what figures and sentences call a module: its key or, with `titles`, its
@@ -39,7 +43,7 @@ class RunData:
     """
 
     folder: RunFolder
-    frame: pd.DataFrame
+    rows: Sequence[RecordRow]
     added: Published | None = None
     pairs: Sequence[str] = ()
 
@@ -47,28 +51,26 @@ class RunData:
     def read(cls, folder: RunFolder, titles: bool = False) -> "RunData":
         """UsageError names the file and the line of the first cell that cannot be."""
         folder.warn_if_altered()
-        folder, frame = replace(folder, meta=all_safe(folder.meta)), _safe(folder.frame())
-        check_records(frame, folder.path / "records.csv")
-        batch, channels, height, width = (frame[name].astype("string") for name in SHAPE.columns)
-        frame["shape"] = batch + "x" + channels + "x" + height + "x" + width
-        frame["every"] = [_hparams(text, folder.path) for text in frame["hparams"]]
+        folder, rows = replace(folder, meta=all_safe(folder.meta)), folder.rows()
+        texts = [name for name, kind in types().items() if kind is str]
+        for row in rows:
+            row.update({name: safe(row[name]) for name in texts if row[name] is not None})
+        check_records(rows, folder.path / "records.csv")
         named: dict[str, set[str]] = {}
-        for module, text in zip(frame["module"], frame["changed"], strict=True):
-            named.setdefault(module, set()).update(text.split())
-        frame["named"] = [
-            {name: value for name, value in every.items() if name in named[module]}
-            for module, every in zip(frame["module"], frame["every"], strict=True)
-        ]
-        frame["settings"] = pd.Series(map(settings_text, frame["named"]), frame.index, dtype="string")
-        names = frame["title"].where(frame["title"] != "", frame["module"]) if titles else frame["module"]
-        marked = [f"{name}{marks(notes)}" for name, notes in zip(names, frame["notes"], strict=True)]
-        frame["name"] = pd.Series(marked, frame.index, dtype="string")
-        return cls(folder, frame)
+        for row in rows:
+            named.setdefault(row["module"], set()).update(row["changed"].split())
+        for row in rows:
+            row["shape"] = "x".join(str(row[name]) for name in SHAPE.columns)
+            row["every"] = _hparams(row["hparams"], folder.path)
+            row["named"] = {name: value for name, value in row["every"].items() if name in named[row["module"]]}
+            row["settings"] = settings_text(row["named"])
+            row["name"] = f"{(titles and row['title']) or row['module']}{marks(row['notes'])}"
+        return cls(folder, rows)
 
     @cached_property
-    def rows(self) -> Sequence[RecordRow]:
-        """The rows of the frame."""
-        return rows_of(self.frame)
+    def frame(self) -> "pd.DataFrame":
+        """The rows as a data frame."""
+        return frame_of_rows(self.rows, self.rows[0].keys(), TYPES | types())
 
     @property
     def name(self) -> str:
@@ -110,12 +112,12 @@ class RunData:
         return found
 
     @cached_property
-    def samples(self) -> pd.DataFrame:
+    def samples(self) -> "pd.DataFrame":
         """`samples.csv`, in time order within a case and mode."""
         return self.folder.samples()
 
     @cached_property
-    def timeline(self) -> pd.DataFrame:
+    def timeline(self) -> "pd.DataFrame":
         """`timeline.csv`, in the order of the pass within a case and mode; empty in a run without one."""
         return self.folder.timeline()
 
@@ -129,17 +131,17 @@ class RunData:
 
     def only(self, modules: Sequence[str], shapes: Sequence[str]) -> "RunData":
         """The rows of these modules and inputs, in this order; nothing given: all. UsageError for one without rows."""
-        frame = self.frame
+        rows = self.rows
         for column, wanted in (("module", modules), ("shape", shapes)):
-            there = list(self.frame[column].unique())
+            there = list(dict.fromkeys(row[column] for row in self.rows))
             for name in wanted:
                 if name not in there:
                     raise unknown(f"{column} of this run", name, there)
             if wanted:
-                frame = pd.concat([frame[frame[column] == name] for name in dict.fromkeys(wanted)], ignore_index=True)
-        if frame.empty:
+                rows = [row for name in dict.fromkeys(wanted) for row in rows if row[column] == name]
+        if not rows:
             raise UsageError("no row of this run is chosen")
-        return replace(self, frame=frame)
+        return replace(self, rows=rows)
 
     def conditions(self, rows: Sequence[RecordRow], threads: bool = True) -> list[str]:
         """Common conditions of these rows: `threads` on a CPU, input, dtype; layout and execution if not the default.
@@ -181,24 +183,25 @@ def marks(notes: Iterable[Note]) -> str:
     return f" [{found}]" if found else ""
 
 
-def _safe(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with safe texts: figures, captions and sentences are made of these."""
-    return frame.assign(**{name: frame[name].map(safe) for name in frame.select_dtypes("string")})
-
-
 def open_run(path: Path, titles: bool = False) -> RunData:
     """Read a run folder. UsageError if it is none, of an unknown schema, or damaged."""
     return RunData.read(RunFolder.open(path), titles)
 
 
-def check_records(frame: pd.DataFrame, path: Path) -> None:
+def check_records(rows: Sequence[RecordRow], path: Path) -> None:
     """UsageError with file, line and value for a record that no run can have written."""
     for each in quantities().values():
         if not each.has_interval:
             continue
-        median, low, high = (frame[name] for name in (each.column, each.detail("low_ms"), each.detail("high_ms")))
-        _refuse(low > median, low, path, f"must be at most the median, {median.name}")
-        _refuse(high < median, high, path, f"must be at least the median, {median.name}")
+        for line, row in enumerate(rows, 2):
+            median = row[each.column]
+            for name, is_low in ((each.detail("low_ms"), True), (each.detail("high_ms"), False)):
+                end = row[name]
+                if median is not None and end is not None and (end > median if is_low else end < median):
+                    side = "most" if is_low else "least"
+                    raise UsageError(
+                        f"{path}, line {line}: {name} is {str(end)!r}; it must be at {side} the median, {each.column}"
+                    )
 
 
 def drifts(row: RecordRow, time: Quantity) -> bool:
@@ -208,12 +211,6 @@ def drifts(row: RecordRow, time: Quantity) -> bool:
     if drift is None or abs(drift) <= DRIFT_WARNING:
         return False
     return low is None or high is None or bool(abs(drift) > (high - low) / (2 * median))
-
-
-def _refuse(wrong: "pd.Series[bool]", column: "pd.Series[Any]", path: Path, sentence: str) -> None:
-    if wrong.any():
-        index = int(wrong.to_numpy().argmax())
-        raise UsageError(f"{path}, line {index + 2}: {column.name} is {str(column.iloc[index])!r}; it {sentence}")
 
 
 def settings_text(hparams: Mapping[str, Any]) -> str:

@@ -34,7 +34,6 @@ from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.plugins.predict.work import Product, Work, matrix_product
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
-from ctxbench.results.rows import rows_of
 
 RESULTS = ROOT / "results" / "prediction"
 # Shorter operators of NeuSight show the host: forward, in milliseconds.
@@ -91,7 +90,7 @@ def alone(work: Work) -> Operator:
 def own_cpu() -> Iterator[Row]:
     """The suite `field` on a processor that `ctxbench calibrate` measured in the same hour."""
     calibrated = sheet(str(RESULTS / "cpu.toml"))
-    for row in rows_of(open_run(RESULTS / "field").frame):
+    for row in open_run(RESULTS / "field").rows:
         shape = parse_shape([int(row[name]) for name in SHAPE.columns])
         model, x = Case(row["module"], row["reference"], {}, shape).on_meta()
         for mode in MODES:
@@ -121,7 +120,7 @@ def table3() -> Iterator[Row]:
     run = open_run(RESULTS / "table3")
     assert run.published is not None
     doubtful = {(name, key) for name, own in run.published.rows.items() for key in own.notes}
-    for row in rows_of(with_published(run)):
+    for row in with_published(run):
         for mode in MODES:
             key = f"latency_{mode}"
             if (

@@ -272,7 +272,9 @@ def test_a_quantity_that_does_not_apply_is_a_cell_with_a_reason(
     panel = steps_run(tmp_path / "run")
     energy = replace(quantity("energy_train"), reason_column="macs_uncounted")
     monkeypatch.setitem(metrics.quantities(), "energy_train", energy)
-    run = replace(panel.run, frame=panel.run.frame.assign(macs_uncounted=["no steps"] + [""] * 12))
+    uncounted = ["no steps"] + [""] * 12
+    rows = [{**row, "macs_uncounted": each} for row, each in zip(panel.run.rows, uncounted, strict=True)]
+    run = replace(panel.run, rows=rows)
     text = render_markdown(suite_table(run))
     assert "-<sup>1</sup>" in text
     assert "<sup>1</sup> Not applicable: no steps." in text

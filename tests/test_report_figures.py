@@ -24,7 +24,7 @@ from ctxbench.report.figures import samples as figure_samples
 from ctxbench.report.figures.kinds import WRITERS, choose, known, write_figure
 from ctxbench.report.figures.style import PALE, Drawing, new_figure, styled
 from ctxbench.report.panels import Panel
-from ctxbench.report.published import with_published
+from ctxbench.report.published import frame_with_published
 from ctxbench.report.write import write_report
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
@@ -201,8 +201,8 @@ def test_a_point_of_a_curve_that_was_disturbed_is_marked_and_lines_that_coincide
 def test_a_report_joins_the_published_numbers_once_for_all_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    joined, points = Mock(wraps=with_published), Mock(wraps=figure_points._published_points)
-    monkeypatch.setattr("ctxbench.report.panels.with_published", joined)
+    joined, points = Mock(wraps=frame_with_published), Mock(wraps=figure_points._published_points)
+    monkeypatch.setattr("ctxbench.report.panels.frame_with_published", joined)
     monkeypatch.setattr(figure_points, "_published_points", points)
     write_report([table3_run(tmp_path / "run")], tmp_path / "out", figures=["cost", "published"])
     assert joined.call_count == 1

@@ -60,7 +60,7 @@ def timed(power: float, noise: float = 0, processes: int = 3) -> Rows:
         if processes > 2:
             found.take({"latency_train_low_ms": ms, "latency_train_high_ms": ms})
         rows.append(dict(zip(columns(), [found.get(name) for name in columns()], strict=True)))
-    return Rows.of_frame(pd.DataFrame(rows))
+    return Rows.of_run(rows)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ctxbench.base import disk
 from ctxbench.base.number import Number, rough_ratio
@@ -21,7 +19,9 @@ from ctxbench.base.statistics import Line
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity, read_number
 from ctxbench.model.read_suite import package_of
-from ctxbench.results.rows import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HAMS = ("ham_nmf", "ham_cd", "ham_vq")
 # The error of an execution is rounding up to this many times the eager one's, or below RELATIVE: its sums are in
@@ -83,9 +83,9 @@ class Rows:
         self.rows = rows
 
     @classmethod
-    def of_frame(cls, frame: pd.DataFrame) -> "Rows":
-        """All rows of a frame with the columns of `records.csv`."""
-        return cls([{**row, **_settings(row["hparams"])} for row in rows_of(frame)])
+    def of_run(cls, rows: Sequence[RecordRow]) -> "Rows":
+        """All rows of a run, with the columns of `records.csv`."""
+        return cls([{**row, **_settings(row["hparams"])} for row in rows])
 
     def of(self, **wanted: Any) -> "Rows":
         """The rows with these values. Missing if there is none."""
@@ -152,6 +152,8 @@ class Rows:
 
     def column(self, name: str) -> "pd.Series[float]":
         """A column or hyper-parameter of all rows. Missing if a row failed or lacks it."""
+        import pandas as pd  # slow to import, and few claims need it
+
         for row in self.rows:
             if row["status"] != "ok":
                 raise Missing(f"a row of {row['module']} ended with {row['status']}")
@@ -168,6 +170,8 @@ class Rows:
         return self._over(over, least, lambda rows: rows.time(mode).value)
 
     def _over(self, name: str, least: int, read: Callable[["Rows"], float]) -> "pd.Series[float]":
+        import pandas as pd  # as above
+
         parts = self.split(name)
         if len(parts) < least:
             raise Missing(f"fewer than {least} values of {name}")

@@ -33,6 +33,11 @@ def is_filled(rows: "Iterable[RecordRow]", column: str) -> bool:
     return any(row[column] is not None for row in rows)
 
 
+def frame_of_rows(rows: "Sequence[RecordRow]", names: Iterable[str], types: Mapping[str, type]) -> "pd.DataFrame":
+    """These columns of rows as a data frame."""
+    return frame_of({name: [row[name] for row in rows] for name in names}, types)
+
+
 def frame_of(columns: Mapping[str, Sequence[Any]], types: Mapping[str, type]) -> "pd.DataFrame":
     """A data frame of columns; those without a type hold objects."""
     import pandas as pd

@@ -1,10 +1,10 @@
 """Table: columns, rows of cells, caption, numbered footnotes; every format is rendered from this."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ctxbench.base.texts import csv_cell, safe
 
@@ -90,7 +90,10 @@ class Row(_Safe):
 
 @dataclass(frozen=True)
 class Table(_Safe):
-    """A table. `numbers` has every row as plain numbers; `rows` may stop earlier, and then `caption` says so."""
+    """A table. `numbers` makes every row as plain numbers, in a form that pandas takes.
+
+    `rows` may stop earlier, and then `caption` says so.
+    """
 
     name: str
     title: str
@@ -98,7 +101,7 @@ class Table(_Safe):
     rows: tuple[Row, ...]
     caption: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    numbers: "pd.DataFrame | None" = field(default=None, repr=False, compare=False)
+    numbers: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def data(self) -> "pd.DataFrame":
@@ -106,7 +109,7 @@ class Table(_Safe):
         import pandas as pd
 
         if self.numbers is not None:
-            return self.numbers
+            return pd.DataFrame(self.numbers())
         texts = [[cell.text for cell in row.cells] for row in self.rows]
         return pd.DataFrame(texts, columns=[column.key for column in self.columns])
 

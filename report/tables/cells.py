@@ -1,9 +1,8 @@
 """Cells shared by the tables: a number in its unit, a time with its interval, a ratio, a failed row, whole tables."""
 
 import math
-from collections.abc import Sequence
-
-import pandas as pd
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ctxbench.base.load import doubt
 from ctxbench.base.number import Number, significant
@@ -115,9 +114,9 @@ def put_together(
     about: Sequence[tuple[str, str, str]],
     caption: Sequence[str],
     notes: Sequence[str],
-    data: pd.DataFrame,
+    numbers: Callable[[], Any] | None = None,
 ) -> Table:
-    """The table of these columns; `about` is each row's module, family and status."""
+    """The table of these columns; `about` is each row's module, family and status, `numbers` makes its plain data."""
     by_row = zip(*(cells for _, cells in filled), strict=True)
     rows = tuple(Row(cells, *who) for cells, who in zip(by_row, about, strict=True))
-    return Table(name, title, tuple(column for column, _ in filled), rows, tuple(caption), tuple(notes), data)
+    return Table(name, title, tuple(column for column, _ in filled), rows, tuple(caption), tuple(notes), numbers)

@@ -8,10 +8,10 @@ from ctxbench.base.errors import UsageError
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities, quantity
-from ctxbench.results.rows import is_filled, rows_of
+from ctxbench.results.rows import is_filled
 from ctxbench.table.table import Cell, Column, Footnotes, Table
 
-from ..published import unit_of, with_published
+from ..published import plain, unit_of, with_published
 from ..run_data import RunData, marks
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together, quantity_cell
@@ -41,8 +41,7 @@ class Choice:
 def compact_table(run: RunData, choice: Choice) -> Table:
     """The table of one run. UsageError for a quantity, module or input that it does not have."""
     run = run.only(choice.modules, choice.shapes)
-    frame = with_published(run)
-    records = rows_of(frame)
+    records = with_published(run)
     chosen = [quantity(key) for key in choice.columns or [key for key in DEFAULT if key in quantities()]]
     shown = [column for each in map(quantity, choice.columns) for column in (each.column, f"{each.key}_published")]
     if shown and all(row[column] is None for row in records for column in shown):
@@ -61,7 +60,7 @@ def compact_table(run: RunData, choice: Choice) -> Table:
     caption = (f"{setup(run)}.", *convention_lines(known, values_in(records)))
     title = choice.title or str(run.definition.get("title") or run.suite)
     columns = ["module", "shape", *names, *(each.column for each in chosen), "status"]
-    return put_together(f"{run.suite}-compact", title, filled, about, caption, notes.texts, frame[columns])
+    return put_together(f"{run.suite}-compact", title, filled, about, caption, notes.texts, plain(records, columns))
 
 
 def _labels(rows: Rows, names: Sequence[str]) -> list[Filled]:

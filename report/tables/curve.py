@@ -47,7 +47,7 @@ def _table(panel: Panel, figure: Figure, each: Quantity, lines: Sequence[Series]
     caption = (f"{setup(panel.run)}.", *convention_lines({each.key: each.unit}, values_in(panel.records)))
     about = [(line.module, str(line.frame["family"].iloc[0]), _status(line)) for line in lines]
     name = f"{panel.run.suite}-{figure.name}-{each.key}{suffix}"
-    return put_together(name, title, filled, about, caption, (), _plain(lines, each))
+    return put_together(name, title, filled, about, caption, (), lambda: _plain(lines, each))
 
 
 def _shape(line: Series) -> str:

@@ -83,7 +83,6 @@ def compare_runs(runs: Sequence[RunData]) -> Table:
     if len(suites) > 1:
         caption += ("The suites differ: the rows are those that two runs share.",)
     about = [_about(key, found) for key in shown]
-    data = _data(names, keys, found, every)
     return put_together(
         f"{'-'.join(suites)}-compared",
         f"{len(runs)} runs of {listed(suites)}",
@@ -91,7 +90,7 @@ def compare_runs(runs: Sequence[RunData]) -> Table:
         about,
         caption,
         notes.texts,
-        data,
+        lambda: _data(names, keys, found, every),
     )
 
 

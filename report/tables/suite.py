@@ -13,10 +13,10 @@ from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import metrics, quantities, read_number
 from ctxbench.model.published import Printed
 from ctxbench.plugin import loaded
-from ctxbench.results.rows import is_filled, rows_of
+from ctxbench.results.rows import is_filled
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
-from ..published import unit_of, with_published
+from ..published import plain, unit_of, with_published
 from ..run_data import DRIFT_WARNING, RunData, drifts, heading_of, kind_of
 from .caption import caption_lines
 from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell
@@ -24,8 +24,7 @@ from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_
 
 def suite_table(run: RunData) -> Table:
     """One run in the paper's layout; `data` has every row, `rows` at most ROW_LIMIT."""
-    frame = with_published(run)
-    every = rows_of(frame)
+    every = with_published(run)
     records, notes = every[:ROW_LIMIT], Footnotes()
     units = {key: unit_of(run, quantity, every) for key, quantity in shown_quantities(run, every).items()}
     filled = [(Column("module", "", "Module", "label"), _module_cells(records, notes))]
@@ -39,7 +38,9 @@ def suite_table(run: RunData) -> Table:
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in records]
     caption = caption_lines(run, [column for column, _ in filled], units, len(every) - len(records))
     title = _title(run)
-    return put_together(run.suite, title, filled, about, caption, notes.texts, frame[_plain_columns(every, units)])
+    return put_together(
+        run.suite, title, filled, about, caption, notes.texts, plain(every, _plain_columns(every, units))
+    )
 
 
 def _title(run: RunData) -> str:

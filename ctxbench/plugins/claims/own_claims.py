@@ -23,7 +23,7 @@ def decided(folder: RunFolder) -> dict[str, Any]:
     """For `run.json`: what a run says of its own suite's claims. UsageError as `own_claims`."""
     title = (folder.meta.get("definition") or {}).get("title", "")
     claims = own_claims(folder.meta.get("suite_file") or {}, title)
-    rows = Rows.of_frame(folder.frame()) if claims else Rows([])
+    rows = Rows.of_run(folder.rows()) if claims else Rows([])
     return {"claims": [stored(claim, rows).model_dump() for claim in claims]}
 
 

@@ -22,7 +22,7 @@ COLUMNS = (
 
 def claim_table(run: RunData) -> Table | None:
     """Claim, verdict, criterion and what was found; None if the suite has no claims."""
-    rows = Rows.of_frame(run.frame)
+    rows = Rows.of_run(run.rows)
     claims = claims_of(run.suite, str(run.definition.get("title", "")))
     judged = [stored(claim, rows) for claim in claims] or [
         StoredClaim.model_validate(each) for each in run.meta.get("claims", [])

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import pandas as pd
+from typing import Any
 
 from ctxbench.base.number import Number, order, order_without_ratio, ratio, reason_not_comparable
 from ctxbench.base.texts import listed
@@ -47,16 +46,17 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
     if any(row.status != "ok" for row in rows):
         cells = [Cell(row.status, failed=row.status != "ok", detail=row.message) for row in rows]
         filled.append((Column("status", "", "Status", "status"), cells))
-    data = pd.DataFrame(
-        [
-            {"module": r.label, **r.settings, **{key: v.value for key, v in r.values.items()}, "status": r.status}
-            for r in rows
-        ]
-    )
     about = [(row.label, "", row.status) for row in rows]
     caption = [*_caption(ranking, rank_by, candidate, axes, shown), *published]
-    found: Table = put_together("compare", ranking.condition, filled, about, caption, notes.texts, data)
+    found: Table = put_together("compare", ranking.condition, filled, about, caption, notes.texts, lambda: _data(rows))
     return found
+
+
+def _data(rows: Sequence[Standing]) -> list[dict[str, Any]]:
+    return [
+        {"module": r.label, **r.settings, **{key: v.value for key, v in r.values.items()}, "status": r.status}
+        for r in rows
+    ]
 
 
 def execution_table(ranking: Ranking) -> Table:
@@ -83,7 +83,7 @@ def execution_table(ranking: Ranking) -> Table:
                 filled.append((Column(f"{part} ratio", group, "x", "ratio", part), ratios))
     about = [(row.label, "", row.status) for row in rows]
     caption = ["x: times eager's, with the 95 % interval over rounds; =: that interval contains 1."]
-    table: Table = put_together("executions", "By execution", filled, about, caption, notes.texts, None)
+    table: Table = put_together("executions", "By execution", filled, about, caption, notes.texts)
     return table
 
 

@@ -27,7 +27,7 @@ _STEPS = 9
 
 
 def _pairings(panel: Panel) -> list[Pairing]:
-    return pairings(panel.frame, panel.run.crossover)[:MOST_PAIRINGS]
+    return pairings(panel.records, panel.run.crossover)[:MOST_PAIRINGS]
 
 
 def has_crossover(panels: Sequence[Panel]) -> bool:

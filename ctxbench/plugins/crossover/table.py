@@ -1,11 +1,10 @@
 """The crossovers of a run: pairs of modules under the same conditions, and from which n = H W on one is cheaper."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import pandas as pd
+from typing import Any
 
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.statistics import FEWEST_PROCESSES
@@ -17,7 +16,7 @@ from ctxbench.report.panels import label_of
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import convention_lines, setup, values_in
 from ctxbench.report.tables.cells import Filled, put_together
-from ctxbench.results.rows import rows_of
+from ctxbench.results.rows import is_filled
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 Pair = tuple[str, str]
@@ -68,28 +67,32 @@ def _reason_not_compared(row: RecordRow, quantity: Quantity) -> str:
     return "disturbed by other work" if value.disturbed else "" if value.value else "0"
 
 
-def pairings(frame: pd.DataFrame, pairs: Iterable[Pair]) -> list[Pairing]:
+def pairings(rows: Sequence[RecordRow], pairs: Iterable[Pair]) -> list[Pairing]:
     """The pairs that have two sizes or more in common, for each of their settings and conditions.
 
     Both modules have the same height and width at a size; of several with the same n the squarest stands.
     """
-    records = rows_of(frame)
-    stretch = np.abs(np.log((frame["height"] / frame["width"]).astype("float64")))
-    places = frame[["module", "settings", "height", "width", *SAME]].assign(
-        place=range(len(frame)), n=frame["height"] * frame["width"], stretch=stretch
-    )
-    places = places.sort_values(["n", "stretch"], kind="stable")
-    fixed = ["settings_first", "settings_second", *SAME]
+    ordered = sorted(rows, key=lambda row: (_n(row), abs(math.log(row["height"] / row["width"]))))
     found = []
-    for pair in pairs:
-        one, two = (places[places["module"] == module] for module in pair)
-        both = one.merge(two, on=[*SAME, "n", "stretch", "height", "width"], suffixes=("_first", "_second"))
-        for _, group in both.drop_duplicates([*fixed, "n"]).groupby(fixed, dropna=False, sort=False):
-            chosen = zip(group["n"], group["place_first"], group["place_second"], strict=True)
-            rows = [(int(n), records[first], records[second]) for n, first, second in chosen]
-            if len(rows) > 1:
-                found.append(_pairing(rows))
+    for first, second in pairs:
+        partners = defaultdict[tuple[Any, ...], list[RecordRow]](list)
+        for row in (each for each in ordered if each["module"] == second):
+            partners[_same(row), row["height"], row["width"]].append(row)
+        groups = defaultdict[tuple[Any, ...], dict[int, tuple[int, RecordRow, RecordRow]]](dict)
+        for one in (each for each in ordered if each["module"] == first):
+            for two in partners[_same(one), one["height"], one["width"]]:
+                group = groups[one["settings"], two["settings"], _same(one)]
+                group.setdefault(_n(one), (_n(one), one, two))
+        found += [_pairing([*group.values()]) for group in groups.values() if len(group) > 1]
     return found
+
+
+def _n(row: RecordRow) -> int:
+    return int(row["height"] * row["width"])
+
+
+def _same(row: RecordRow) -> tuple[Any, ...]:
+    return tuple(row[name] for name in SAME)
 
 
 def _pairing(rows: Sequence[tuple[int, RecordRow, RecordRow]]) -> Pairing:
@@ -107,10 +110,17 @@ def costs_of(found: Sequence[Pairing]) -> list[Quantity]:
     """The costs that differ between sizes; if none does, all that are known."""
     if not found:
         return []
-    rows = pd.DataFrame(row for each in found for _, *records in each.rows for row in records)
-    costs = [cost for cost in stored_quantities() if cost.better == "smaller" and rows[cost.column].notna().any()]
-    same = ["module", "settings", *SAME]
-    return [each for each in costs if rows.groupby(same, dropna=False)[each.column].nunique().max() > 1] or costs
+    rows = [row for each in found for _, *records in each.rows for row in records]
+    costs = [cost for cost in stored_quantities() if cost.better == "smaller" and is_filled(rows, cost.column)]
+    return [each for each in costs if _differs(rows, each.column)] or costs
+
+
+def _differs(rows: Sequence[RecordRow], column: str) -> bool:
+    """Return whether a module has more than one value under the same conditions."""
+    values = defaultdict[tuple[Any, ...], set[Any]](set)
+    for row in rows:
+        values[row["module"], row["settings"], _same(row)].add(row[column])
+    return any(len(each - {None}) > 1 for each in values.values())
 
 
 def crossover_of(pairing: Pairing, cost: Quantity) -> Crossover | None:
@@ -173,7 +183,7 @@ def course(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
 
 def crossover_table(run: RunData) -> Table | None:
     """The crossovers of the run's pairs, a row a pairing; None if no pair has two sizes in common."""
-    found = pairings(run.frame, run.crossover)[:ROW_LIMIT]
+    found = pairings(run.rows, run.crossover)[:ROW_LIMIT]
     if not found:
         return None
     notes, costs = Footnotes(), costs_of(found)
@@ -191,8 +201,8 @@ def crossover_table(run: RunData) -> Table | None:
     about = [(each.first, str(each.rows[0][1]["family"]), "ok") for each in found]
     title = "The n = H x W above which the first module is cheaper than the second"
     caption = _caption(run, costs)
-    name, data_frame = f"{run.suite}-crossover", pd.DataFrame(data)
-    table: Table = put_together(name, title, filled, about, caption, notes.texts, data_frame)
+    name = f"{run.suite}-crossover"
+    table: Table = put_together(name, title, filled, about, caption, notes.texts, lambda: data)
     return table
 
 
@@ -261,7 +271,7 @@ def check_pairs(runs: Sequence[RunData]) -> None:
             modules = {row["module"] for run in runs for row in run.rows}
             if name not in modules:
                 raise unknown("module of this run", name, modules)
-        if not any(pairings(run.frame, [pair]) for run in runs):
+        if not any(pairings(run.rows, [pair]) for run in runs):
             raise UsageError(
                 f"{' and '.join(pair)} have fewer than two sizes H x W in common with the same batch, channels, dtype, "
                 "layout, execution, threads and device; a crossover needs two"

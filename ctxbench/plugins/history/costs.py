@@ -22,7 +22,6 @@ from ctxbench.plugins.check.tree_cases import list_cases
 from ctxbench.plugins.check.trees import Commit, Tree, baseline_tree, commits, working_tree
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.results.environment import differences
-from ctxbench.results.rows import rows_of
 
 NO_FILE = "name them as path.py:Class of this repository"
 
@@ -190,7 +189,7 @@ def _add_run(
     sources = run.meta.get("sources") or {}
     names = [commit.name for commit in found]
     added = False
-    for row in rows_of(run.frame):
+    for row in run.rows:
         commit = (sources.get(row["module"]) or {}).get("commit")
         if row["module"] not in modules or commit not in names:
             continue

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
-
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import Number
 from ctxbench.model.case import EMPTY
@@ -62,7 +60,7 @@ def _network_table(run: RunData, every: Sequence[RecordRow], number: int) -> Tab
     title = f"What a module adds to {network} at [{str(every[0]['shape']).replace('x', ', ')}]"
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in rows]
     caption = (f"here: {setup(run, every)}.", HOW, *_slots(rows), *convention_lines(units, values_in(every)))
-    table: Table = put_together(f"{run.suite}-network-{number}", title, filled, about, caption, (), pd.DataFrame(data))
+    table: Table = put_together(f"{run.suite}-network-{number}", title, filled, about, caption, (), lambda: data)
     return table
 
 

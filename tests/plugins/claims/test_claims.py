@@ -78,7 +78,7 @@ def test_two_times_are_told_apart_by_their_intervals() -> None:
 
 def rows_of(*settings: str, **values: Any) -> Rows:
     found = [replace(record("ham_cd", **values), hparams=each) for each in settings]
-    return Rows.of_frame(pd.DataFrame([{name: each.get(name) for name in columns()} for each in found]))
+    return Rows.of_run([{name: each.get(name) for name in columns()} for each in found])
 
 
 def test_a_number_is_of_one_row_that_ended_ok() -> None:

@@ -238,7 +238,7 @@ def test_of_inputs_with_the_same_n_the_squarest_stands(tmp_path: Path) -> None:
         for module in ("linear", "sa"):
             macs = shape[0] * shape[1] * (100 if module == "sa" else 99) + shape[0]
             add(folder, record(module, shape=(1, 64, *shape), macs=macs))
-    (found,) = pairings(open_run(folder.path).frame, [("linear", "sa")])
+    (found,) = pairings(open_run(folder.path).rows, [("linear", "sa")])
     assert [(n, first["height"], second["height"]) for n, first, second in found.rows] == [
         (64, 8, 8), (256, 16, 16), (1024, 32, 32),
     ]  # fmt: skip
