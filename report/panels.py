@@ -4,9 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.load import disturbed
 from ctxbench.model.conditions import CONDITIONS, SHAPE
@@ -17,6 +15,9 @@ from ctxbench.results.rows import rows_of
 
 from .published import frame_with_published
 from .run_data import RunData
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_ROWS = 60
 # The module that costs are set in relation to.
@@ -30,7 +31,7 @@ class Panel:
     """The rows of one run on one device; `name` tells the run from others beside it, where there are any."""
 
     name: str
-    frame: pd.DataFrame
+    frame: "pd.DataFrame"
     run: RunData
     device: str
     # Those of `report.curves`, by figure and quantity.
@@ -41,7 +42,7 @@ class Panel:
         """The rows of the frame, by its index."""
         return rows_of(self.frame)
 
-    def records_of(self, rows: pd.DataFrame) -> list[RecordRow]:
+    def records_of(self, rows: "pd.DataFrame") -> list[RecordRow]:
         """The records of rows of the frame, by their index."""
         return [self.records[int(index)] for index in rows.index]
 
@@ -51,13 +52,15 @@ class Panel:
         return ": ".join(filter(None, [self.name, self.run.device_name(self.device)]))
 
     @cached_property
-    def main(self) -> pd.DataFrame:
+    def main(self) -> "pd.DataFrame":
         """The alike rows, at most MOST_ROWS: more names do not fit a figure."""
         return self.alike.head(MOST_ROWS)
 
     @cached_property
-    def alike(self) -> pd.DataFrame:
+    def alike(self) -> "pd.DataFrame":
         """The rows of one set of conditions: the one with the most rows; of equals, that of the largest input."""
+        import pandas as pd  # slow to import, and tables need none
+
         names = [name for name in CONDITIONS if name != "device"]
         group = self.frame.groupby(names, dropna=False, sort=False).ngroup()
         size = self.frame[list(SHAPE.columns)].astype("float64").prod(axis=1).groupby(group).first()
@@ -66,7 +69,7 @@ class Panel:
         )
         return self.frame[group == order.index[0]]
 
-    def heading(self, rows: pd.DataFrame, origins: Collection[str] = ("measured",)) -> str:
+    def heading(self, rows: "pd.DataFrame", origins: Collection[str] = ("measured",)) -> str:
         """The line above what is drawn of these rows: the run, the device, what the rows share.
 
         Numbers that were not measured have no device, and published ones none of these conditions either; numbers of an
@@ -84,7 +87,7 @@ class Panel:
         told = [tell(self.run) for tell in own.values()]
         return ", ".join(filter(None, [*found, *told, *self.marks(rows, origins)]))
 
-    def marks(self, rows: pd.DataFrame, origins: Collection[str] = ("measured",)) -> list[str]:
+    def marks(self, rows: "pd.DataFrame", origins: Collection[str] = ("measured",)) -> list[str]:
         """Legend of the marks of these rows, where their times are shown."""
         if "measured" not in origins:
             return []
@@ -92,7 +95,7 @@ class Panel:
         found = [f"{DISTURBED}: timed beside other work"] if any(map(is_disturbed, records)) else []
         return found + (["pale: no interval"] if any(map(is_unsure, records)) else [])
 
-    def _left_out(self, rows: pd.DataFrame) -> list[str]:
+    def _left_out(self, rows: "pd.DataFrame") -> list[str]:
         """Remark on the run's rows for other conditions, if these rows are of some alone."""
         for names, noun in (([*SHAPE.columns], "inputs"), ([*CONDITIONS], "conditions")):
             shown, every = (len(frame[names].drop_duplicates()) for frame in (rows, self.frame))
@@ -100,7 +103,7 @@ class Panel:
                 return [f"{shown} of the run's {every} {noun}"]
         return []
 
-    def by_stream(self, table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+    def by_stream(self, table: "pd.DataFrame") -> "dict[Any, pd.DataFrame]":
         """The rows of a table of streams (`case`, `mode`, ...) that belong to the main rows, by case and mode."""
         own = table[table["case"].isin(self.main["case"])]
         return dict(iter(own.groupby(["case", "mode"], sort=False)))
