@@ -51,7 +51,7 @@ def frame_with_published(run: RunData) -> "pd.DataFrame":
 
 
 def plain(rows: Sequence[RecordRow], names: Sequence[str]) -> "Callable[[], pd.DataFrame]":
-    """What makes the data frame of these columns of rows with published numbers."""
+    """Maker of the data frame of these columns of rows with published numbers."""
     return lambda: frame_of_rows(rows, names, types_with_published())
 
 
