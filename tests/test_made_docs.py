@@ -33,7 +33,7 @@ def test_the_tables_in_the_docs_are_those_of_the_committed_runs(update: ModuleTy
 
 @pytest.mark.slow
 def test_a_block_of_more_than_ten_rows_must_name_its_modules(update: ModuleType) -> None:
-    with pytest.raises(SystemExit, match="has 42 rows: name modules of at most 10"):
+    with pytest.raises(SystemExit, match="has 55 rows: name modules of at most 10"):
         update.made("results/precision-cpu", "error")
     with pytest.raises(SystemExit, match="no module or quantity of this figure: nobody"):
         update.made("results/precision-cpu", "error", "sa,nobody")
