@@ -93,8 +93,8 @@ def held(suite: str) -> str:
 
 
 def page_of(suite: str) -> str:
-    """The page of the docs that shows the claims of a suite's run; "" if none does."""
-    found = pages_with(f"<!-- table: results/{suite}-cpu claims")
+    """The page of the docs that shows the claims of a suite's run, or the verdicts alone; "" if none does."""
+    found = pages_with(f"<!-- table: results/{suite}-cpu (claims|verdicts)")
     return found[0].relative_to(ROOT / "docs").as_posix() if found else ""
 
 
@@ -121,14 +121,14 @@ def part_of(path: Path) -> str:
 
 
 def verdict_list(path: Path) -> str:
-    """A line for each verdict, with the claims that a committed run gives it; measured ones are none."""
+    """A line for each verdict, with the claims that a committed run gives it, and the run; measured ones are none."""
     part = part_of(path)
     lines = [
         f"- **{str(verdict).capitalize()}**: {'; '.join(claims)}."
         for verdict, claims in judged(path).items()
         if verdict is not Verdict.MEASURED
     ]
-    return (part and f"For {part}:\n\n") + "\n".join(lines)
+    return (part and f"For {part}:\n\n") + "\n".join([*lines, "", f"{source(path.name)}."])
 
 
 def commands() -> dict[str, str]:

@@ -31,6 +31,13 @@ def test_the_tables_in_the_docs_are_those_of_the_committed_runs(update: ModuleTy
         assert update.updated(text) == text, f"{page.name} is not what `make report` writes"
 
 
+def test_a_suite_whose_claims_are_judged_names_its_page() -> None:
+    lines = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8").splitlines()
+    judged = [line for line in lines if re.search(r"\| \d+ of \d+[^|]*\|$", line)]
+    assert len(judged) > 10
+    assert [line for line in judged if not line.startswith("| [")] == []
+
+
 @pytest.mark.slow
 def test_a_block_of_more_than_ten_rows_must_name_its_modules(update: ModuleType) -> None:
     with pytest.raises(SystemExit, match="has 55 rows: name modules of at most 10"):
