@@ -35,7 +35,7 @@ from .ticks import log_axis
 # Axes beside each other, and their inches: the least wide, and how high; the same with many names at lines.
 _COLUMNS, _LEAST, _HEIGHT, _HIGH = 3, 2.2, 2.1, 3.0
 # Inches of a module's line in a list, and of what is above and below the lines.
-_LINE, _ASIDE = 0.15, 0.8
+_LINE, _ASIDE = 0.125, 0.8
 # Characters of a line of the legend.
 _ENTRY = 40
 MOST_SERIES = 40
