@@ -22,6 +22,7 @@ from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import Device
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile, Phase, Step
+from ctxbench.plugins.predict.rates import GRADIENT_LAUNCHES
 from ctxbench.plugins.predict.work import BLOCK_RATE, THREAD_S, Class, Convolution, Product, Turn, Work
 
 # fmt: off
@@ -53,9 +54,6 @@ _SOFTMAX = frozenset(("_softmax", "_safe_softmax"))
 # One thread for each output pixel, which takes the maps of the batch one after the other (ATen's UpSample*.cu).
 _LOOPS_OVER_MAPS = frozenset(("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"))
 # fmt: on
-# The host's time to keep the gradient of a parameter, in that of operators: what 28 launch-bound training steps in
-# bfloat16 on an H200 show (results/gpu-h200/times.csv).
-GRADIENT_LAUNCHES = 4.0
 _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd", "qr")
 
 

@@ -25,6 +25,9 @@ Era = Literal["cuda", "cuda-2020"]
 HOST_US, HOST_SD = 23.0, 0.81
 # The same of a host that was measured. Assumed.
 HOST_KNOWN_SD = 0.2
+# Its time to keep the gradient of a parameter, in that of operators: what launch-bound training steps on an H200 show
+# (research/host_launches.py).
+GRADIENT_LAUNCHES = 4.0
 # A step of a solver that waits for the one before, and a call of a solver, microseconds: cuSOLVER from 2020 on, and
 # MAGMA before, on an RTX 2070 SUPER (PyTorch, pull request 42403).
 STEP_US: Mapping[Era, float] = {"cuda": 4.2, "cuda-2020": 6.5}
