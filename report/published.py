@@ -47,20 +47,13 @@ def with_published(run: RunData) -> list[dict[str, Any]]:
 def frame_with_published(run: RunData) -> "pd.DataFrame":
     """The same as a data frame."""
     rows = with_published(run)
-    return frame_of_rows(rows, rows[0].keys(), types_with_published())
+    return plain(rows, [*rows[0]])()
 
 
 def plain(rows: Sequence[RecordRow], names: Sequence[str]) -> "Callable[[], pd.DataFrame]":
     """Maker of the data frame of these columns of rows with published numbers."""
-    return lambda: frame_of_rows(rows, names, types_with_published())
-
-
-def types_with_published() -> dict[str, type]:
-    """The types of its columns."""
-    own: dict[str, type] = {}
-    for key in quantities():
-        own |= {f"{key}_published": str, f"{key}_ratio": float}
-    return TYPES | types() | own
+    own = {f"{key}_{what}": kind for key in quantities() for what, kind in (("published", str), ("ratio", float))}
+    return lambda: frame_of_rows(rows, names, TYPES | types() | own)
 
 
 def _row_of(table: Published | None, record: RecordRow) -> str:

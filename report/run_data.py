@@ -190,18 +190,16 @@ def open_run(path: Path, titles: bool = False) -> RunData:
 
 def check_records(rows: Sequence[RecordRow], path: Path) -> None:
     """UsageError with file, line and value for a record that no run can have written."""
-    for each in quantities().values():
-        if not each.has_interval:
-            continue
+    for each in (one for one in quantities().values() if one.has_interval):
         for line, row in enumerate(rows, 2):
-            median = row[each.column]
-            for name, is_low in ((each.detail("low_ms"), True), (each.detail("high_ms"), False)):
-                end = row[name]
-                if median is not None and end is not None and (end > median if is_low else end < median):
-                    side = "most" if is_low else "least"
-                    raise UsageError(
-                        f"{path}, line {line}: {name} is {str(end)!r}; it must be at {side} the median, {each.column}"
-                    )
+            median, low, high = (row[name] for name in (each.column, each.detail("low_ms"), each.detail("high_ms")))
+            wrong = ""
+            if None not in (median, low) and low > median:
+                wrong = f"{each.detail('low_ms')} is {str(low)!r}; it must be at most"
+            elif None not in (median, high) and high < median:
+                wrong = f"{each.detail('high_ms')} is {str(high)!r}; it must be at least"
+            if wrong:
+                raise UsageError(f"{path}, line {line}: {wrong} the median, {each.column}")
 
 
 def drifts(row: RecordRow, time: Quantity) -> bool:

@@ -78,12 +78,12 @@ def pairings(rows: Sequence[RecordRow], pairs: Iterable[Pair]) -> list[Pairing]:
         partners = defaultdict[tuple[Any, ...], list[RecordRow]](list)
         for row in (each for each in ordered if each["module"] == second):
             partners[_same(row), row["height"], row["width"]].append(row)
-        groups = defaultdict[tuple[Any, ...], dict[int, tuple[int, RecordRow, RecordRow]]](dict)
+        groups = defaultdict[tuple[Any, ...], dict[int, tuple[RecordRow, RecordRow]]](dict)
         for one in (each for each in ordered if each["module"] == first):
             for two in partners[_same(one), one["height"], one["width"]]:
                 group = groups[one["settings"], two["settings"], _same(one)]
-                group.setdefault(_n(one), (_n(one), one, two))
-        found += [_pairing([*group.values()]) for group in groups.values() if len(group) > 1]
+                group.setdefault(_n(one), (one, two))
+        found += [_pairing([(n, *both) for n, both in group.items()]) for group in groups.values() if len(group) > 1]
     return found
 
 
