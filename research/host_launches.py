@@ -1,4 +1,4 @@
-"""What an operator and the gradient of a parameter take the host in a training step, from blocks on an H200.
+"""Host time of an operator, and of a parameter's gradient, in a training step, from blocks on an H200.
 
 The steps in bfloat16 that take about as long at both sizes of results/gpu-h200/times.csv: the host decides these. Their
 times are fitted by the number of operators and of parameters, with relative errors.
