@@ -18,8 +18,9 @@ from ctxbench.devices import Unsupported
 from ctxbench.devices.clock import Clock
 from ctxbench.devices.cpu import Cpu
 from ctxbench.devices.cuda import GRAPH_WARM_UP_PASSES, Cuda
+from ctxbench.engine.one_process import Plan
 from ctxbench.metrics import launch
-from ctxbench.metrics.compile import CACHES, compile_deadline, fresh_caches
+from ctxbench.metrics.compile import CACHES, compile_deadline, compiler_caches
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.failures import OutOfTime, describe_failure
 from ctxbench.model.messages import Message, Missing, Values
@@ -268,10 +269,25 @@ def test_the_deadline_ends_with_the_first_pass() -> None:
 def test_each_compiled_case_has_empty_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHES[0], "theirs")
     monkeypatch.delenv(CACHES[1], raising=False)
-    with fresh_caches():
+    with compiler_caches():
         folders = [Path(os.environ[name]) for name in CACHES]
         assert not any(folder.exists() for folder in folders)
         folders[0].mkdir()
     assert os.environ[CACHES[0]] == "theirs"
     assert CACHES[1] not in os.environ
     assert not folders[0].parent.exists()
+
+
+def test_the_processes_of_a_case_share_what_was_compiled_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(CACHES[0], raising=False)
+    plan = Plan(Measure(), ["latency"], compiled=tmp_path)
+    tasks = [plan.task(Case("sa", REFERENCE, {}, (1, 8, size, size), execution="compile")) for size in (4, 4, 8)]
+    folders = []
+    for task in tasks:
+        with compiler_caches(task.compiled):
+            folders.append(Path(os.environ[CACHES[0]]))
+            folders[-1].mkdir(parents=True, exist_ok=True)
+    assert folders[0] == folders[1] != folders[2]
+    assert all(folder.exists() and folder.is_relative_to(tmp_path) for folder in folders)

@@ -280,6 +280,13 @@ def test_three_processes_at_rest_are_enough(processes: int, disturbed: int, used
     assert found.rounds.split() == [str(n) for n in range(processes - used + 1, processes + 1)]
 
 
+def test_the_time_of_compilation_is_that_of_the_process_that_compiled() -> None:
+    finished = {0: record_of(None), **{n: record_of(float(n)) for n in range(1, 5)}}
+    finished[1].take({"compile_infer_s": 9.0})
+    found = combine(finished, 4, [2, 3, 4])
+    assert (found.rounds, found.get("compile_infer_s")) == ("2 3 4", 9.0)
+
+
 def record_of(ms: float | None) -> Record:
     """The record of one process; without a time, that of process 0."""
     record = blank_record(CASES[0])

@@ -18,8 +18,9 @@ def combine(finished: Mapping[int, Record], planned: int, undisturbed: Collectio
     timed = {number: finished[number] for number in sorted(finished) if number}
     good = {number: each for number, each in timed.items() if number in undisturbed}
     used = good if len(good) >= min(FEWEST_PROCESSES, planned) else timed
-    for each in (first, *used.values()):
+    for each in (first, *used.values(), *timed.values()):  # others may have disturbed the one that compiled
         record.values = {**each.values, **record.values}
+    for each in (first, *used.values()):
         record.note(*each.notes)
         record.machine_state = record.machine_state or each.machine_state
     for metric in metrics().values() if used else ():

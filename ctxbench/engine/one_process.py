@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -39,12 +40,13 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan for each case."""
+    """Plan for each case. The processes of a case share what was compiled for it, if there is a folder `compiled`."""
 
     measure: Measure
     metrics: Sequence[str]
     counter: str = "ctxbench"
     force: bool = False
+    compiled: Path | None = None
 
     def once(self) -> "Plan":
         """Part of the plan that one process of a case measures for all of them."""
@@ -60,7 +62,8 @@ class Plan:
         return 1 + (self.measure.processes if self.repeated().metrics else 0)
 
     def task(self, case: Case) -> MeasureCase:
-        return MeasureCase(case, self.measure, self.metrics, self.counter, self.force)
+        own = str(self.compiled / sha256(case.id.encode()).hexdigest()[:16]) if self.compiled else ""
+        return MeasureCase(case, self.measure, self.metrics, self.counter, self.force, own)
 
 
 @dataclass(slots=True)

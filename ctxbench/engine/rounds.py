@@ -5,7 +5,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from operator import itemgetter
 from statistics import median
@@ -14,11 +14,13 @@ from ctxbench.base import clocks as this_machine
 from ctxbench.base.load import CONTROL_LIMIT, disturbed, shares_gpu
 from ctxbench.base.mode import MODES
 from ctxbench.base.statistics import FEWEST_PROCESSES
+from ctxbench.base.temporary import temporary_folder
 from ctxbench.devices import has_clock
 from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
 from ctxbench.engine.one_process import Executor, Outcome, Plan, matmul_rate, measure_case, measure_static
 from ctxbench.engine.progress import Quiet
+from ctxbench.executions import execution
 from ctxbench.model.case import Case
 from ctxbench.model.metrics import static_metrics
 from ctxbench.model.record import Record
@@ -40,21 +42,29 @@ def execute(
     """Measure what the folder lacks of the cases; their records, in order.
 
     Process 0 of a case measures what needs one process, in `executor`. Its times are measured in rounds, each with a
-    new interpreter and with the cases in another order, so that a drift of the machine falls on all of them alike. A
-    case that fails takes part in no later round. Each process is on disk before the next begins.
+    new interpreter and with the cases in another order, so that a drift of the machine falls on all of them alike. What
+    process 0 has compiled the others find. A case that fails takes part in no later round. Each process is on disk
+    before the next begins.
     """
     reused = (folder.meta.get("reused") or {}).get("cases", ())
-    run = Rounds(
-        cases, plan, reporter, lambda number, outcome: outcome.write(folder, number), folder.finished(), reused
-    )
-    try:
-        run.count(executor)
-        run.once(executor, {})
-        for _ in run.rounds(launch):
-            folder.write_records(run.records())
-    finally:
-        records = run.records()
-        folder.write_records(records)
+    compiles = any(execution(case.execution).compiles for case in cases)
+    with temporary_folder() if compiles else nullcontext() as compiled:
+        run = Rounds(
+            cases,
+            replace(plan, compiled=compiled),
+            reporter,
+            lambda number, outcome: outcome.write(folder, number),
+            folder.finished(),
+            reused,
+        )
+        try:
+            run.count(executor)
+            run.once(executor, {})
+            for _ in run.rounds(launch):
+                folder.write_records(run.records())
+        finally:
+            records = run.records()
+            folder.write_records(records)
     return records
 
 

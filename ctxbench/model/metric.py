@@ -212,6 +212,8 @@ class Measurement(Protocol):
     x: "Tensor"
     # The larger predicted peak of both modes, in bytes; None: not predicted.
     predicted_bytes: int | None
+    # An earlier process of the case has compiled it.
+    finds_compiled: bool
 
     @property
     def execution(self) -> "Execution": ...
@@ -303,7 +305,8 @@ def diagnostic(
 class Metric:
     """One metric, declared as `METRIC` in a file of this folder; `order` sorts the files.
 
-    `about` is a phrase for help and docs, `convention` the sentence under a table that says what the numbers are.
+    `about` is a phrase for help and docs, `convention` the sentence under a table that says what the numbers are, or
+    makes that sentence of the values in the table's rows.
     Unless `asked_for`, it is measured wherever it applies. A suite that names no metrics gets the `default` ones.
 
     `count` needs no device and no data. `compute` needs data and no clock: what the module's function is, once, on the
@@ -323,7 +326,7 @@ class Metric:
     about: str
     columns: Sequence[Column]
     quantities: Sequence[Quantity]
-    convention: Callable[[ColumnValues], str]
+    convention: str | Callable[[ColumnValues], str] = ""
     asked_for: bool = True
     default: bool = True
     count: Callable[[Measurement], None] | None = None

@@ -1,6 +1,7 @@
 """One case, measured: its module and input, its passes, and the metrics in an order that keeps them apart."""
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -19,7 +20,7 @@ from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
 from ctxbench.meta.outputs import loss_of, trained_input
 from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.metrics.compile import compile_deadline, fresh_caches
+from ctxbench.metrics.compile import compile_deadline, compiler_caches
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.model import metrics
 from ctxbench.model.case import Case, Measure
@@ -43,9 +44,11 @@ class CaseMeasurement:
         counter: str = "ctxbench",
         force: bool = False,
         any_network: bool = False,
+        compiled: str = "",
     ) -> None:
         self.case, self.settings, self.emit, self.counter, self.force = case, settings, emit, counter, force
         self.is_block = not (case.network or any_network)
+        self.compiled, self.finds_compiled = compiled, os.path.exists(compiled)
         self.predicted_bytes: int | None = None
         self._side_effects = SideEffects()
         self.entry = case.entry  # from here on the module's code may run
@@ -72,7 +75,7 @@ class CaseMeasurement:
         if not any(metric.asked_for and (metric.measure or metric.time) for metric in wanted):
             return
         self.execution.check(self.case.device, self.case.dtype, self.case.memory_format)
-        with fresh_caches() if self.execution.compiles else nullcontext():
+        with compiler_caches(self.compiled) if self.execution.compiles else nullcontext():
             self._measure(wanted)
 
     def _compute(self, wanted: Sequence[Metric]) -> None:

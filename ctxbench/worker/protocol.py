@@ -39,13 +39,17 @@ class MatmulRate:
 
 @dataclass(frozen=True, slots=True)
 class MeasureCase:
-    """Measure these metrics of a case; with `force`, even if it is predicted not to fit into memory."""
+    """Measure these metrics of a case; with `force`, even if it is predicted not to fit into memory.
+
+    What is compiled for the case is kept in the folder `compiled`, if one is given.
+    """
 
     case: Case
     measure: SerializeAsAny[Measure]  # with the settings of metrics
     metrics: Sequence[str]
     counter: str = "ctxbench"
     force: bool = False
+    compiled: str = ""
 
 
 @dataclass(frozen=True, slots=True)
