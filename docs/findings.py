@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +20,11 @@ from ctxbench.plugins.audit.finding import Finding, Verdict
 from ctxbench.plugins.audit.table import audit_table
 from ctxbench.plugins.networks.table import network_tables
 from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, SOLVED, accuracy_of, first_of
-from ctxbench.report.published import frame_with_published, with_published
+from ctxbench.report.published import numbers_with_published, with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import setup
 from ctxbench.report.tables.cells import amount
-from ctxbench.results.rows import rows_of
+from ctxbench.results.rows import by_values
 from ctxbench.table.markdown import escape, render_markdown
 from ctxbench.table.table import Origin
 
@@ -75,28 +75,27 @@ def table3_short() -> str:
 
 def _memory(run: RunData) -> list[str]:
     """The quantities that hold a run's memory under the PyTorch of 2020, which the paper's figures are of."""
-    stated = set(run.frame["memory_predicted_for"]) == {"cuda-2020"}
+    stated = {row["memory_predicted_for"] for row in run.rows} == {"cuda-2020"}
     return [f"memory_{mode}" if stated else f"memory_{mode}_2020" for mode in reversed(MODES)]
 
 
 def choices() -> str:
     """Choice of a module, by need."""
-    field = stored_run("field-cpu").frame
+    field = stored_run("field-cpu").rows
     mixing = {entry.key for entry in built_in() if entry.mixes_positions() and entry.family != "pooling"}
     rows = [
         (
             f"the least memory in {'training' if mode == 'train' else 'inference'} at 128 x 128, 512 channels",
-            _least(pd.Series(peaks(mode)), mixing, "MiB"),
+            _least(peaks(mode), mixing, "MiB"),
         )
         for mode in reversed(MODES)
     ]
-    for shape in field["shape"].unique():
-        part = field[field["shape"] == shape].set_index("module")
-        size = f"{part['height'].iloc[0]} x {part['width'].iloc[0]}, {part['channels'].iloc[0]} channels"
+    for (height, width, channels), own in by_values(field, "height", "width", "channels").items():
         for mode, what in (("train", "training pass"), ("infer", "inference")):
-            rows.append((f"the fastest {what} at {size}", _fastest(part, mode, mixing)))
-    params = field.drop_duplicates("module").set_index("module")["params"] / 1e6
-    rows.append(("the fewest parameters at 512 channels", _least(params[params.index.isin(mixing)], mixing, "M")))
+            need = f"the fastest {what} at {height} x {width}, {channels} channels"
+            rows.append((need, _fastest([row for row in own if row["module"] in mixing], mode)))
+    params = {row["module"]: row["params"] / 1e6 for row in reversed(field)}
+    rows.append(("the fewest parameters at 512 channels", _least(params, mixing, "M")))
     looks_up = sorted((row for row in recalled() if row["recall_lookup"] >= SOLVED), key=lambda row: row["macs"])
     names = ", ".join(f"{row_name(row)} {row['macs'] / 1e9:.2f}" for row in looks_up)
     rows.append(("a partner found by its content ([`lookup`](recall.md)); MACs at 64 x 64, 512 channels", f"{names} G"))
@@ -110,18 +109,18 @@ def choices() -> str:
     return markdown({"you need": "label", "take": "text"}, rows)
 
 
-def _least(values: "pd.Series[float]", among: Iterable[str], unit: str) -> str:
-    ordered = values[values.index.isin([*among])].sort_values()
-    chosen = ordered[ordered <= ordered.iloc[MOST_NAMED - 1]]
-    return ", ".join(f"`{key}` {significant(value)}" for key, value in chosen.items()) + f" {unit}"
+def _least(values: Mapping[str, float], among: Iterable[str], unit: str) -> str:
+    ordered = sorted((values[key], key) for key in among)
+    most = ordered[MOST_NAMED - 1][0]
+    return ", ".join(f"`{key}` {significant(value)}" for value, key in ordered if value <= most) + f" {unit}"
 
 
-def _fastest(part: pd.DataFrame, mode: str, among: Iterable[str]) -> str:
+def _fastest(rows: Sequence[RecordRow], mode: str) -> str:
     """The modules whose interval reaches that of the smallest median, the fastest first."""
-    own = part[part.index.isin([*among])].sort_values(f"latency_{mode}_ms")
-    tied = own[own[f"latency_{mode}_low_ms"] <= own[f"latency_{mode}_high_ms"].iloc[0]]
     each = quantity(f"latency_{mode}")
-    return ", ".join(f"`{row['module']}` {amount(row, each, each.unit)}" for row in rows_of(tied.reset_index())) + " ms"
+    ordered = sorted(rows, key=lambda row: row[each.column])
+    tied = [row for row in ordered if row[each.detail("low_ms")] <= ordered[0][each.detail("high_ms")]]
+    return ", ".join(f"`{row['module']}` {amount(row, each, each.unit)}" for row in tied) + " ms"
 
 
 def learned() -> list[tuple[tuple[str, ...], list[str]]]:
@@ -168,7 +167,8 @@ def survival() -> dict[str, Any]:
 
     With the dtypes that are `always` finite up to the `largest` scale, and the blocks that are in each dtype, `whole`.
     """
-    frame = stored_run("precision-cpu").frame
+    run = stored_run("precision-cpu")
+    frame = run.frame
     scales = frame.pivot(index="module", columns="dtype", values=["finite_forward", "finite_gradient"])
     largest = scales.max().max()
     always = [
@@ -179,7 +179,7 @@ def survival() -> dict[str, Any]:
     early = scales["finite_gradient"]["autocast-float16"].sort_values(kind="stable")
     rows = []
     for key in early.index[early < SURVIVED]:
-        own = {row["dtype"]: row for row in rows_of(frame[frame["module"] == key])}
+        own = {row["dtype"]: row for row in run.rows if row["module"] == key}
         amp = own["autocast-float16"]
         ends = str(amp["overflow_gradient"] or amp["overflow_forward"] or "").partition(" gives ")[0]
         gap = "" if amp["loss_gap"] is None else significant(100 * amp["loss_gap"], 2)
@@ -200,7 +200,7 @@ def _scales(row: RecordRow) -> str:
 def tracked_peaks() -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Peaks by MemTracker and by ctxbench beside the true ones: of what, what is true, and the peaks by block."""
     peaks = table("other-tools/memory.csv").set_index("block")
-    paper = frame_with_published(stored_run("table3-static")).set_index("module")
+    paper = numbers_with_published(with_published(stored_run("table3-static"))).frame.set_index("module")
     for mode in reversed(MODES):
         own = peaks[(peaks["of"] == "table3") & (peaks["mode"] == mode)]
         printed = pd.to_numeric(paper.loc[own.index, f"memory_{mode}_2020_published"])

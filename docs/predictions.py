@@ -19,7 +19,6 @@ from ctxbench.plugins.crossover.table import crossover_tables
 from ctxbench.plugins.predict.rates import calibration
 from ctxbench.report.published import with_published
 from ctxbench.report.tables.caption import setup
-from ctxbench.results.rows import rows_of
 from ctxbench.table.markdown import escape
 from ctxbench.table.table import Origin
 
@@ -121,7 +120,7 @@ def validation_ratios() -> str:
     """Ratios of two passes on one card: errors, how many orders the band supports, and how many of these hold."""
     found = []
     for (of, card, mode, _, _), own in whole_passes().groupby(["of", "card", "pass", "device", "layout"]):
-        for one, two in combinations(rows_of(own), 2):
+        for one, two in combinations(own.to_dict("records"), 2):
             told = ratio(*(_predicted(row) for row in (one, two)))
             measured = one["measured_ms"] / two["measured_ms"]
             right, safe = (told.value > 1) == (measured > 1), not told.low <= 1 <= told.high
@@ -176,7 +175,7 @@ def table3_predictions() -> str:
     frame = _with_ratio(pd.DataFrame(found, columns=columns))
     rows = [
         (f"`{row['module']}`", row["mode"], f"{row['measured_ms']:g}", row["text"], f"{row['ratio']:.2f}")
-        for row in rows_of(frame[~frame["in_band"]])
+        for row in frame[~frame["in_band"]].to_dict("records")
     ]
     table = markdown({**dict.fromkeys(("module", "mode"), "label"), "paper, ms": "published", **TIMES}, rows)
     return f"Of {len(frame)} times, {frame['in_band'].sum()} are in their band. The others:\n\n{table}"

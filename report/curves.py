@@ -3,17 +3,16 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.statistics import Line, fit_line
-from ctxbench.model.conditions import SHAPE
-from ctxbench.model.metric import Quantity
+from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantity, stored_quantities
 from ctxbench.model.published import Printed
 from ctxbench.model.suite_file import COMPUTED, POINTS, Figure
@@ -33,8 +32,6 @@ SCALING = tuple(
         ("scaling-channels", "the channels", "channels"),
     )
 )
-# What names a row, and what it is drawn with.
-NAMED_BY = ("module", "name", "family", "status", "shape", "every", "named")
 # Fewer points do not show a fit.
 FEWEST_FITTED = 3
 # A line that is further off from any point, relatively, is not drawn: the points bend.
@@ -43,22 +40,28 @@ MISSED = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """A line of a figure: its module and settings but for `x`, and the rows by rising x, in `frame["x"]`."""
+    """A line of a figure: its module and settings but for `x`, and its rows by rising x."""
 
     module: str
     settings: str
-    frame: pd.DataFrame
+    x: Sequence[Any]
+    rows: Sequence[RecordRow]
     quantity: Quantity
 
     @property
     def title(self) -> str:
         """Title of the module."""
-        return str(self.frame["name"].iloc[0])
+        return str(self.rows[0]["name"])
 
-    @property
-    def y(self) -> "pd.Series[float]":
+    @cached_property
+    def y(self) -> Floats:
         """The values in the quantity's unit; NaN where there is none."""
-        return numbers_of(self.frame, self.quantity) / self.quantity.unit.factor
+        return numbers_of(self.rows, self.quantity) / self.quantity.unit.factor
+
+    @cached_property
+    def known(self) -> NDArray[np.bool_]:
+        """Mask of the values that there are."""
+        return ~np.isnan(self.y)
 
 
 def figures_of(panel: Panel) -> list[Figure]:
@@ -71,20 +74,13 @@ def figures_of(panel: Panel) -> list[Figure]:
         ) from None
 
 
-def columns_of(quantity: Quantity) -> list[str]:
-    """The columns of a quantity's numbers, of their intervals, and of what disturbed them."""
-    timed = [quantity.detail("low_ms"), quantity.detail("high_ms"), "others_share"] if quantity.has_interval else []
-    return [quantity.column, f"{quantity.key}_published", *timed]
-
-
-def numbers_of(frame: pd.DataFrame, quantity: Quantity) -> "pd.Series[float]":
-    """A quantity of the rows in units of one; what only papers have, as published."""
+def numbers_of(rows: Sequence[RecordRow], quantity: Quantity) -> Floats:
+    """A quantity of the rows in units of one, NaN where there is none; what only papers have, as published."""
     if quantity.origin != "published":
-        return frame[quantity.column].astype("float64")
-    printed = [
-        float(Printed.parse(text).value) if pd.notna(text) else None for text in frame[f"{quantity.key}_published"]
-    ]
-    return pd.Series(printed, frame.index, dtype="float64") * quantity.unit.factor
+        return np.array([row[quantity.column] for row in rows], np.float64)
+    texts = [row[f"{quantity.key}_published"] for row in rows]
+    printed = [float(Printed.parse(text).value) if text is not None else None for text in texts]
+    return np.array(printed, np.float64) * quantity.unit.factor
 
 
 def series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int = 2) -> list[Series]:
@@ -102,24 +98,29 @@ def _series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int) ->
     Of several such lines with the same module and settings (other inputs, other dtypes) the one with most numbers
     stands, then the first.
     """
-    known = numbers_of(panel.frame, quantity).notna()
-    if known.sum() < fewest:
-        return []
-    needed = [*NAMED_BY, *COMPUTED, *POINTS, *SHAPE.columns, *columns_of(quantity)]
-    frame = panel.frame[[name for name in dict.fromkeys(needed) if name in panel.frame]]  # of nearly two hundred
-    frame = _placed(frame, figure).assign(known=known)
-    if frame["x"].nunique() < fewest:
-        return []
-    fixed = ["module", "rest", *(name for name in (*COMPUTED, *POINTS) if name != figure.x)]
-    counts = frame[frame["known"]].groupby(fixed, dropna=False)["x"].nunique().rename("count")
-    frame = frame.join(counts, on=fixed).query("count >= @fewest").sort_values("count", ascending=False, kind="stable")
-    found: dict[tuple[str, str], Series] = {}
-    for _, rows in frame.groupby(fixed, dropna=False, sort=False):
-        own = rows.sort_values("known", ascending=False, kind="stable").drop_duplicates("x")
-        own = own.sort_values("x") if is_numeric([own["x"]]) else own.sort_index()
-        series = Series(str(own["module"].iloc[0]), str(own["rest"].iloc[0]), own, quantity)
-        found.setdefault((series.module, series.settings), series)
-    return sorted(found.values(), key=lambda series: int(series.frame.index.min()))
+    fixed = [name for name in (*COMPUTED, *POINTS) if name != figure.x]
+    groups: dict[tuple[Any, ...], list[tuple[int, Any, bool]]] = {}
+    for place, (row, y) in enumerate(zip(panel.rows, numbers_of(panel.rows, quantity), strict=True)):
+        x = _condition(row, figure.x) if figure.x in (*COMPUTED, *POINTS) else row["every"].get(figure.x)
+        if x is not None:
+            rest = {name: row["named"][name] for name in row["named"] if name not in (figure.x, *figure.along)}
+            key = (str(row["module"]), settings_text(rest), *(_condition(row, name) for name in fixed))
+            groups.setdefault(key, []).append((place, x, not math.isnan(y)))
+    counts = {key: len({x for _, x, is_known in own if is_known}) for key, own in groups.items()}
+    found: dict[tuple[str, str], tuple[int, Series]] = {}
+    for key in sorted(groups, key=lambda key: -counts[key]):
+        places: dict[Any, int] = {}
+        for place, x, _ in sorted(groups[key], key=lambda point: not point[2]):
+            places.setdefault(x, place)
+        across = sorted(places) if is_numeric(places) else sorted(places, key=lambda x: places[x])
+        if counts[key] >= fewest:
+            series = Series(key[0], key[1], across, [panel.rows[places[x]] for x in across], quantity)
+            found.setdefault(key[:2], (min(places.values()), series))
+    return [series for _, series in sorted(found.values(), key=lambda each: each[0])]
+
+
+def _condition(row: RecordRow, name: str) -> Any:
+    return row["height"] * row["width"] if name == "positions" else row[name]
 
 
 def drawn_of(panels: Sequence[Panel], figure: Figure) -> list[tuple[Quantity, list[list[Series]]]]:
@@ -135,14 +136,13 @@ def drawn_of(panels: Sequence[Panel], figure: Figure) -> list[tuple[Quantity, li
     if not is_scaling:
         return found
     return [
-        (each, lines) for each, lines in found if any(series.y.nunique() > 1 for own in lines for series in own)
+        (each, lines) for each, lines in found if any(len({*line.y[line.known]}) > 1 for own in lines for line in own)
     ] or found
 
 
-def is_numeric(columns: "Iterable[pd.Series[Any]]") -> bool:
-    """Return whether all x of these columns are numbers; truth values and words are categories."""
-    values = [value for column in columns for value in column]
-    return all(isinstance(value, int | float | np.integer) and not isinstance(value, bool) for value in values)
+def is_numeric(values: Iterable[Any]) -> bool:
+    """Return whether all x are numbers; truth values and words are categories."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,7 @@ class Fit:
 
 def fit_of(series: Series, figure: Figure) -> Fit | str:
     """Fit, or the reason for none."""
-    known = series.y.notna()
-    x, y = series.frame["x"][known].astype("float64").to_numpy(), series.y[known].to_numpy()
+    x, y = np.array(series.x, np.float64)[series.known], series.y[series.known]
     if len(x) < FEWEST_FITTED:
         return "too few points"
     if figure.scale != "linear" and (y <= 0).any():
@@ -185,14 +184,3 @@ def fit_title(figure: Figure) -> str:
     """Title of the fit, for a heading."""
     what = {"log": "exponent", "log-y": f"factor for each unit of {figure.x}"}
     return f"{what.get(figure.scale, f'slope over {figure.x}')} [95 % interval]"
-
-
-def _placed(frame: pd.DataFrame, figure: Figure) -> pd.DataFrame:
-    """The rows that have the figure's x, with `x`, `positions` and as text, `rest`, the settings that name a line."""
-    x = figure.x
-    frame = frame.assign(positions=frame["height"] * frame["width"])
-    across = list(frame[x]) if x in (*COMPUTED, *POINTS) else [each.get(x) for each in frame["every"]]
-    aside = (x, *figure.along)
-    rest = [settings_text({name: each[name] for name in each if name not in aside}) for each in frame["named"]]
-    frame = frame.assign(x=pd.Series(across, frame.index, dtype="object"), rest=rest)
-    return frame[[value is not None for value in across]]

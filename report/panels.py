@@ -4,20 +4,17 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxbench.base.load import disturbed
 from ctxbench.model.conditions import CONDITIONS, SHAPE
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import read_number, stored_quantities
 from ctxbench.plugin import brought
-from ctxbench.results.rows import rows_of
+from ctxbench.results.rows import by_values
 
-from .published import frame_with_published
+from .published import with_published
 from .run_data import RunData
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_ROWS = 60
 # The module that costs are set in relation to.
@@ -31,92 +28,67 @@ class Panel:
     """The rows of one run on one device; `name` tells the run from others beside it, where there are any."""
 
     name: str
-    frame: "pd.DataFrame"
+    rows: Sequence[RecordRow]
     run: RunData
     device: str
     # Those of `report.curves`, by figure and quantity.
     series: dict[Any, Any] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def records(self) -> Sequence[RecordRow]:
-        """The rows of the frame, by its index."""
-        return rows_of(self.frame)
-
-    def records_of(self, rows: "pd.DataFrame") -> list[RecordRow]:
-        """The records of rows of the frame, by their index."""
-        return [self.records[int(index)] for index in rows.index]
 
     @property
     def title(self) -> str:
         """The run and the device."""
         return ": ".join(filter(None, [self.name, self.run.device_name(self.device)]))
 
-    @cached_property
-    def main(self) -> "pd.DataFrame":
+    @property
+    def main(self) -> Sequence[RecordRow]:
         """The alike rows, at most MOST_ROWS: more names do not fit a figure."""
-        return self.alike.head(MOST_ROWS)
+        return self.alike[:MOST_ROWS]
 
     @cached_property
-    def alike(self) -> "pd.DataFrame":
+    def alike(self) -> Sequence[RecordRow]:
         """The rows of one set of conditions: the one with the most rows; of equals, that of the largest input."""
-        import pandas as pd  # slow to import, and tables need none
+        groups = by_values(self.rows, *(name for name in CONDITIONS if name != "device")).values()
+        return max(groups, key=lambda rows: (len(rows), math.prod(rows[0][name] for name in SHAPE.columns)))
 
-        names = [name for name in CONDITIONS if name != "device"]
-        group = self.frame.groupby(names, dropna=False, sort=False).ngroup()
-        size = self.frame[list(SHAPE.columns)].astype("float64").prod(axis=1).groupby(group).first()
-        order = pd.DataFrame({"rows": group.value_counts(), "size": size}).sort_values(
-            ["rows", "size"], ascending=False
-        )
-        return self.frame[group == order.index[0]]
-
-    def heading(self, rows: "pd.DataFrame", origins: Collection[str] = ("measured",)) -> str:
+    def heading(self, rows: Sequence[RecordRow], origins: Collection[str] = ("measured",)) -> str:
         """The line above what is drawn of these rows: the run, the device, what the rows share.
 
         Numbers that were not measured have no device, and published ones none of these conditions either; numbers of an
         origin that a plugin brings, such as accuracies of trained networks, have a heading of their own.
         """
-        records = self.records_of(rows)
         own = {origin: plugin.load(tell) for plugin, (origin, tell) in brought("headings") if origin in origins}
         others = {*origins} - own.keys()
         found = [self.name]
         if "measured" in others:
-            found = [self.title, *self.run.conditions(records), *self._left_out(rows)]
+            found = [self.title, *self.run.conditions(rows), *self._left_out(rows)]
         elif others:
-            shared = [] if others == {"published"} else self.run.conditions(records, threads=False)
+            shared = [] if others == {"published"} else self.run.conditions(rows, threads=False)
             found += [*shared, *self._left_out(rows), " and ".join(sorted(others))]
         told = [tell(self.run) for tell in own.values()]
         return ", ".join(filter(None, [*found, *told, *self.marks(rows, origins)]))
 
-    def marks(self, rows: "pd.DataFrame", origins: Collection[str] = ("measured",)) -> list[str]:
+    def marks(self, rows: Sequence[RecordRow], origins: Collection[str] = ("measured",)) -> list[str]:
         """Legend of the marks of these rows, where their times are shown."""
         if "measured" not in origins:
             return []
-        records = self.records_of(rows)
-        found = [f"{DISTURBED}: timed beside other work"] if any(map(is_disturbed, records)) else []
-        return found + (["pale: no interval"] if any(map(is_unsure, records)) else [])
+        found = [f"{DISTURBED}: timed beside other work"] if any(map(is_disturbed, rows)) else []
+        return found + (["pale: no interval"] if any(map(is_unsure, rows)) else [])
 
-    def _left_out(self, rows: "pd.DataFrame") -> list[str]:
+    def _left_out(self, rows: Sequence[RecordRow]) -> list[str]:
         """Remark on the run's rows for other conditions, if these rows are of some alone."""
         for names, noun in (([*SHAPE.columns], "inputs"), ([*CONDITIONS], "conditions")):
-            shown, every = (len(frame[names].drop_duplicates()) for frame in (rows, self.frame))
+            shown, every = (len(by_values(each, *names)) for each in (rows, self.rows))
             if shown < every:
                 return [f"{shown} of the run's {every} {noun}"]
         return []
-
-    def by_stream(self, table: "pd.DataFrame") -> "dict[Any, pd.DataFrame]":
-        """The rows of a table of streams (`case`, `mode`, ...) that belong to the main rows, by case and mode."""
-        own = table[table["case"].isin(self.main["case"])]
-        return dict(iter(own.groupby(["case", "mode"], sort=False)))
 
 
 def panels_of(runs: Sequence[RunData]) -> list[Panel]:
     """A panel for each device of each run that has rows."""
     found = []
     for run in runs:
-        frame = frame_with_published(run)
-        for device in run.devices():
-            rows = frame[frame["device"] == device].reset_index(drop=True)
-            found.append(Panel(run.name if len(runs) > 1 else "", rows, run, device))
+        rows = by_values(with_published(run), "device")
+        found += [Panel(run.name if len(runs) > 1 else "", own, run, device) for (device,), own in rows.items()]
     return found
 
 

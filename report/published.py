@@ -1,20 +1,18 @@
 """Published numbers beside ours, and the unit in which both are shown."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities
 from ctxbench.model.published import Printed, Published
-from ctxbench.results.rows import frame_of_rows, is_filled
+from ctxbench.results.rows import is_filled
 from ctxbench.results.tables import types
+from ctxbench.table.numbers import Numbers
 
 from .run_data import TYPES, RunData
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PREFIXES = ("", "K", "M", "G", "T", "P")
 
@@ -44,16 +42,10 @@ def with_published(run: RunData) -> list[dict[str, Any]]:
     return found
 
 
-def frame_with_published(run: RunData) -> "pd.DataFrame":
-    """The same as a data frame."""
-    rows = with_published(run)
-    return plain(rows, [*rows[0]])()
-
-
-def plain(rows: Sequence[RecordRow], names: Sequence[str]) -> "Callable[[], pd.DataFrame]":
-    """Maker of the data frame of these columns of rows with published numbers."""
+def numbers_with_published(rows: Sequence[RecordRow], names: Iterable[str] = ()) -> Numbers:
+    """The columns of rows with published numbers: those named, or all."""
     own = {f"{key}_{what}": kind for key in quantities() for what, kind in (("published", str), ("ratio", float))}
-    return lambda: frame_of_rows(rows, names, TYPES | types() | own)
+    return Numbers.of_rows(rows, names, TYPES | types() | own)
 
 
 def _row_of(table: Published | None, record: RecordRow) -> str:

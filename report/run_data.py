@@ -17,9 +17,9 @@ from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantities
 from ctxbench.model.published import Published
 from ctxbench.model.suite_file import parse_pair
-from ctxbench.results.rows import frame_of_rows
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import types
+from ctxbench.table.numbers import Numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ class RunData:
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """The rows as a data frame."""
-        return frame_of_rows(self.rows, self.rows[0].keys(), TYPES | types())
+        return Numbers.of_rows(self.rows, types=TYPES | types()).frame
 
     @property
     def name(self) -> str:
@@ -112,14 +112,14 @@ class RunData:
         return found
 
     @cached_property
-    def samples(self) -> "pd.DataFrame":
-        """`samples.csv`, in time order within a case and mode."""
-        return self.folder.samples()
+    def samples(self) -> Sequence[RecordRow]:
+        """The rows of `samples.csv`, in time order within a case and mode."""
+        return self.folder.stream("samples.csv")
 
     @cached_property
-    def timeline(self) -> "pd.DataFrame":
-        """`timeline.csv`, in the order of the pass within a case and mode; empty in a run without one."""
-        return self.folder.timeline()
+    def timeline(self) -> Sequence[RecordRow]:
+        """The rows of `timeline.csv`, in the order of the pass within a case and mode; none in a run without one."""
+        return self.folder.stream("timeline.csv")
 
     def device_name(self, device: str) -> str:
         """The product behind a device's name; the name itself where the run does not tell."""

@@ -45,16 +45,16 @@ def run_sentences(panel: Panel) -> list[str]:
 
     Only rows under the same conditions that ended ok are compared.
     """
-    rows = panel.records_of(panel.alike)
+    rows = panel.alike
     done = [row for row in rows if row["status"] == "ok"]
-    found = [sentence for tell in loaded("sentences") for sentence in tell(panel.records)]
+    found = [sentence for tell in loaded("sentences") for sentence in tell(panel.rows)]
     controls = [row for row in done if _is_control(row)]
     if 0 < len(controls) < len(done) and len({row["family"] for row in done}) > 2:
         done = [row for row in done if not _is_control(row)]
         names = listed([label_of(row) for row in controls])
         found.append(f"Left out of the sentences on costs, since their far positions do not mix: {names}.")
-    if len(panel.records) > len(rows):
-        others = len(panel.records) - len(rows)
+    if len(panel.rows) > len(rows):
+        others = len(panel.rows) - len(rows)
         found.append(
             f"Compared here: the {len(rows)} rows with {', '.join(panel.run.conditions(rows))}; "
             f"{counted(others, 'row')} under other conditions {'is' if others == 1 else 'are'} in the table."
@@ -65,7 +65,7 @@ def run_sentences(panel: Panel) -> list[str]:
     else:
         places = {each.key: _places(panel, done, each) for each in axes}
         found += [_leader(each, places[each.key]) for each in axes if len(places[each.key]) > 1]
-    return [*found, *_ended(panel.records)]
+    return [*found, *_ended(panel.rows)]
 
 
 def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
@@ -100,7 +100,7 @@ def _is_control(row: RecordRow) -> bool:
 
 def _places(panel: Panel, done: Sequence[RecordRow], each: Quantity) -> list[Ranked]:
     """The known numbers of one quantity, the best first."""
-    unit = unit_of(panel.run, each, panel.records)
+    unit = unit_of(panel.run, each, panel.rows)
     places = [
         Ranked(label_of(row), value, _text(row, each, unit), is_reference(row))
         for row in done

@@ -1,10 +1,18 @@
 """The claims of a suite judged from a frame of records, for the tests."""
 
+from typing import Any
+
 import pandas as pd
 
 from ctxbench.model.read_suite import load
 from ctxbench.results.claims import Finding, Rows, claims_of
-from ctxbench.results.rows import rows_of
+from ctxbench.results.rows import rows_in
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a data frame, with None for what is missing."""
+    columns = {name: frame[name].astype("object").where(frame[name].notna(), None).tolist() for name in frame}
+    return rows_in(columns)
 
 
 def findings(suite: str, frame: pd.DataFrame) -> list[Finding]:

@@ -49,7 +49,7 @@ def imported(code: str, folder: Path) -> set[str]:
         (RUN, {"numpy", "pydantic", "rich"}),
         (
             ["report", "run", "--out", "page"],
-            {"jinja2", "matplotlib", "numpy", "pandas", "pydantic", "scipy", "scipy.special"},
+            {"jinja2", "matplotlib", "numpy", "pydantic", "scipy", "scipy.special"},
         ),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",

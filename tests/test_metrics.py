@@ -53,7 +53,7 @@ METRIC = Metric(
             noun="buffers", comparative="fewer", exact=True,
         )
     ],
-    convention=lambda values: "Buffers: all of them, whatever they are for",
+    convention="Buffers: all of them, whatever they are for",
     count=count,
     settings=Buffers,
     sentence=lambda row: f"holds {row['buffers']:.0f} numbers in buffers.",

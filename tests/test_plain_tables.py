@@ -1,12 +1,15 @@
 """Tables of texts, which commands, the gate, the docs and benchmarks make: how each format draws one."""
 
 import io
+import math
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
 from ctxbench.base.terminal import console
 from ctxbench.table.markdown import render_markdown
+from ctxbench.table.numbers import Numbers
 from ctxbench.table.table import Cell, Column, Row, Table, Tone, plain_table
 from ctxbench.table.terminal import TerminalTable
 
@@ -86,3 +89,9 @@ def test_markdown_has_the_table_alone_and_escapes_what_is_no_markdown() -> None:
 
 def test_the_csv_of_a_table_without_numbers_of_its_own_has_its_texts() -> None:
     assert KERNELS.csv == "operator,ms,bound by\nbmm,65.4,arithmetic\n_softmax,2.39,bandwidth of the memory\n"
+
+
+def test_numbers_keep_whole_ones_whole_beside_what_is_not_known() -> None:
+    numbers = Numbers.of_rows([{"n": 2**60, "ms": math.nan, "text": "=1+1"}, {"n": None, "ms": 0.5}], types={"n": int})
+    assert numbers.csv == f"n,ms,text\n{2**60},,'=1+1\n,0.5,\n"
+    assert numbers.frame["n"].tolist() == [2**60, pd.NA]

@@ -58,8 +58,8 @@ def test_a_line_is_a_module_and_its_other_settings(tmp_path: Path) -> None:
         ("ham_nmf", "gradient=one_step"),
         ("ham_nmf", "gradient=bptt"),
     ]
-    assert bptt.frame["x"].tolist() == [1, 2, 4]
-    assert bptt.frame["height"].tolist() == [16, 16, 16]
+    assert bptt.x == [1, 2, 4]
+    assert [row["height"] for row in bptt.rows] == [16, 16, 16]
     assert bptt.y.tolist() == [13, 16, 22]
 
 
@@ -79,8 +79,8 @@ def test_what_is_fitted_depends_on_the_scale(tmp_path: Path, scale: str, y: list
     figure = Figure.model_validate({**MEMORY, "scale": scale})
     line = series_of(panel, figure, quantity("memory_train"))[0]
     values = [None if value is None else value * MIB for value in y]
-    frame = line.frame.assign(memory_train_predicted_bytes=values)
-    fit = fit_of(replace(line, frame=frame), figure)
+    rows = [{**row, "memory_train_predicted_bytes": each} for row, each in zip(line.rows, values, strict=True)]
+    fit = fit_of(replace(line, rows=rows), figure)
     assert (fit.text if isinstance(fit, Fit) else fit) == text
 
 
@@ -106,7 +106,7 @@ def test_two_numbers_are_a_line_and_one_is_none(tmp_path: Path) -> None:
         )
     (panel,) = panels_of([open_run(folder.path)])
     (figure,) = figures_of(panel)
-    assert [line.frame["x"].tolist() for line in series_of(panel, figure, quantity("memory_train"))] == [[1, 2]]
+    assert [line.x for line in series_of(panel, figure, quantity("memory_train"))] == [[1, 2]]
     assert series_of(panel, figure, quantity("latency_infer")) == []
 
 

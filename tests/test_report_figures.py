@@ -7,7 +7,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
-import pandas as pd
 import pytest
 from drawings import headings_of, legend_of, names, panels
 from matplotlib.collections import LineCollection, PathCollection
@@ -24,7 +23,7 @@ from ctxbench.report.figures import samples as figure_samples
 from ctxbench.report.figures.kinds import WRITERS, choose, known, write_figure
 from ctxbench.report.figures.style import PALE, Drawing, new_figure, styled
 from ctxbench.report.panels import Panel
-from ctxbench.report.published import frame_with_published
+from ctxbench.report.published import with_published
 from ctxbench.report.write import write_report
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
@@ -51,11 +50,11 @@ def test_a_panel_shows_the_conditions_with_most_rows_then_the_largest_input(tmp_
             for size in (32, 64):
                 add(folder, record(module, shape=(1, 64, size, size), dtype=dtype, hparams=f'{{"d": "{dtype}"}}'))
     main = panels(folder.path)[0].main
-    assert main[["height", "dtype"]].drop_duplicates().to_numpy().tolist() == [[64, "float32"]]
+    assert {(row["height"], row["dtype"]) for row in main} == {(64, "float32")}
     add(folder, record("linear", shape=(1, 64, 32, 32), dtype="bfloat16"))
     main = panels(folder.path)[0].main
-    assert main["module"].tolist() == ["sa", "da", "linear"]
-    assert main[["height", "dtype"]].drop_duplicates().to_numpy().tolist() == [[32, "bfloat16"]]
+    assert [row["module"] for row in main] == ["sa", "da", "linear"]
+    assert {(row["height"], row["dtype"]) for row in main} == {(32, "bfloat16")}
 
 
 def test_a_figure_that_is_asked_for_is_drawn_or_refused(tmp_path: Path) -> None:
@@ -76,10 +75,12 @@ def test_costs_are_shares_of_self_attention_s_by_the_time_of_an_inference(tmp_pa
         drawing = figure_cost.relative_costs(found)
     by_title = {axes.get_title(): axes for axes in drawing.figure.axes}
     assert list(by_title) == ["MACs", "Memory, train\n(predicted,\ncuda)", "Time, train", "Time, infer"]
-    rows = found[0].main.sort_values("latency_infer_ms")
-    assert [text.get_text() for text in by_title["MACs"].get_yticklabels()] == rows["module"].tolist()
+    rows = sorted(found[0].main, key=lambda row: row["latency_infer_ms"])
+    assert [text.get_text() for text in by_title["MACs"].get_yticklabels()] == [row["module"] for row in rows]
     points = [float(line.get_xdata()[0]) for line in by_title["MACs"].lines if line.get_marker() != "None"]
-    assert points == pytest.approx([100 * FACTS[module][1] / FACTS["sa"][1] for module in rows["module"]])
+    assert points == pytest.approx(
+        [100 * FACTS[module][1] / FACTS["sa"][1] for module in (row["module"] for row in rows)]
+    )
     shown = {text.get_text() for text in by_title["MACs"].texts}
     assert shown == {"100", "84", "4.5", "6.0"}
     intervals = [line for line in by_title["Time, infer"].lines if line.get_linewidth() == 0.8]
@@ -120,13 +121,8 @@ def test_relative_costs_name_a_failed_row(tmp_path: Path) -> None:
 
 
 def test_the_front_is_what_nothing_beats() -> None:
-    assert front_of([1.0, 2.0, 3.0, 2.0, 4.0], [5.0, 3.0, 4.0, 6.0, 1.0]) == [0, 1, 4]
-    assert front_of([1.0, 1.0], [2.0, 2.0]) == [0]
-
-
-def front_of(x: list[float], y: list[float]) -> list[int]:
-    found: list[int] = figure_points.front_of(pd.DataFrame({"x": x, "y": y})).index.tolist()
-    return found
+    assert figure_points.front_of([(1.0, 5.0), (2.0, 3.0), (3.0, 4.0), (2.0, 6.0), (4.0, 1.0)]) == [0, 1, 4]
+    assert figure_points.front_of([(1.0, 2.0), (1.0, 2.0)]) == [0]
 
 
 def test_pareto_draws_memory_latency_and_macs(tmp_path: Path) -> None:
@@ -171,7 +167,7 @@ def test_a_time_has_its_interval_and_a_mark_where_other_work_disturbed_it(tmp_pa
         drawing = figure_points.pareto(found)
     axes = drawing.figure.axes[0]
     assert {"sa", "da \N{DAGGER}"} <= {text.get_text() for text in axes.texts}
-    low, high = (found[0].main.iloc[0][f"latency_train_{end}_ms"] for end in ("low", "high"))
+    low, high = (found[0].main[0][f"latency_train_{end}_ms"] for end in ("low", "high"))
     (interval, *_) = [each for each in axes.collections if isinstance(each, LineCollection)]
     assert interval.get_segments()[0][:, 1].tolist() == [low, high]
     (heading,) = headings_of(drawing)
@@ -201,8 +197,8 @@ def test_a_point_of_a_curve_that_was_disturbed_is_marked_and_lines_that_coincide
 def test_a_report_joins_the_published_numbers_once_for_all_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    joined, points = Mock(wraps=frame_with_published), Mock(wraps=figure_points._published_points)
-    monkeypatch.setattr("ctxbench.report.panels.frame_with_published", joined)
+    joined, points = Mock(wraps=with_published), Mock(wraps=figure_points._published_points)
+    monkeypatch.setattr("ctxbench.report.panels.with_published", joined)
     monkeypatch.setattr(figure_points, "_published_points", points)
     write_report([table3_run(tmp_path / "run")], tmp_path / "out", figures=["cost", "published"])
     assert joined.call_count == 1

@@ -20,7 +20,7 @@ METRIC = Metric(
         )
         for key, title in (("miou", "mIoU, best run"), ("miou_mean", "mIoU, mean of runs"))
     ],
-    convention=lambda values: "mIoU: of a trained network with the module, as published; not measured here",
+    convention="mIoU: of a trained network with the module, as published; not measured here",
     asked_for=False,
     default=False,
 )

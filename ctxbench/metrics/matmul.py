@@ -51,7 +51,7 @@ METRIC = Metric(
     about="the rate of a large matrix product, once a run for each device, dtype and thread count",
     columns=[Column("matmul_macs_per_s", float)],
     quantities=[],
-    convention=lambda values: "Matmul: MAC/s of a large square matrix product",
+    convention="Matmul: MAC/s of a large square matrix product",
     asked_for=False,
     default=False,
 )

@@ -51,6 +51,6 @@ METRIC = Metric(
             on_front=True,
         )
     ],
-    convention=lambda values: "Params: all parameters, trainable and frozen, a shared one once",
+    convention="Params: all parameters, trainable and frozen, a shared one once",
     count=count,
 )

@@ -66,7 +66,7 @@ METRIC = Metric(
         MATMUL_SHARE,
         *(_time_per_megapixel(mode) for mode in reversed(MODES)),
     ],
-    convention=lambda values: (
+    convention=(
         "Rates: batch over time, MACs over time, their share of the rate of a large matrix product in the same run; "
         "time over the pixels H x W of all images, Mpx = 10^6"
     ),

@@ -5,7 +5,7 @@ import glob
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from ctxbench.base.notes import BROKEN, Note
 from ctxbench.model.messages import Sample, TimelineStep
 from ctxbench.model.record import Record, columns
 from ctxbench.results.csv_file import csv_line, csv_rows, fingerprint, mend, read_columns
-from ctxbench.results.rows import frame_of
+from ctxbench.results.rows import rows_in
 from ctxbench.results.run_meta import check_meta, require
 from ctxbench.results.tables import (
     STREAMS,
@@ -30,6 +30,7 @@ from ctxbench.results.tables import (
     tables,
     types,
 )
+from ctxbench.table.numbers import Numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -244,7 +245,7 @@ class RunFolder:
         """The rows as a data frame: Int64 for counts, float64 for times, string for text."""
         rows = self.rows()
         names = dict.fromkeys([*columns(), *medians(), *types()])
-        return frame_of({name: [row[name] for row in rows] for name in names}, types())
+        return Numbers.of_rows(rows, names, types()).frame
 
     @property
     def failed(self) -> int:
@@ -253,18 +254,22 @@ class RunFolder:
 
     def samples(self) -> "pd.DataFrame":
         """`samples.csv` as a data frame, in time order within a case and mode; the mode `control` is the control's."""
-        return self._stream("samples.csv")
+        return Numbers(*self._stream("samples.csv")).frame
 
     def timeline(self) -> "pd.DataFrame":
         """`timeline.csv` as a data frame, in the order of the pass within a case and mode."""
-        return self._stream("timeline.csv")
+        return Numbers(*self._stream("timeline.csv")).frame
 
-    def _stream(self, name: str) -> "pd.DataFrame":
-        """A table of streams; empty if the folder was kept without it."""
+    def stream(self, name: str) -> list[dict[str, Any]]:
+        """The rows of one of `STREAMS`; none if the folder was kept without it."""
+        return rows_in(self._stream(name)[0])
+
+    def _stream(self, name: str) -> tuple[Mapping[str, Sequence[Any]], Mapping[str, type]]:
+        """The columns of a table of streams, and their types."""
         header = {each.name: each for each in tables()[name]}
         there = os.path.lexists(self.path / name)
-        found = read_columns(self.path / name, header.values()) if there else dict.fromkeys(header, ())
-        return frame_of(found, {each.name: each.type for each in header.values()})
+        found = read_columns(self.path / name, header.values()) if there else {each: [] for each in header}
+        return found, {each.name: each.type for each in header.values()}
 
 
 def run_folders(path: Path) -> list[Path]:

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from ctxbench.base.texts import csv_cell, safe
+from ctxbench.base.texts import safe
+from ctxbench.table.numbers import Numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +91,7 @@ class Row(_Safe):
 
 @dataclass(frozen=True)
 class Table(_Safe):
-    """A table. `numbers` makes every row as plain numbers, in a form that pandas takes.
+    """A table. `numbers` makes every row as plain numbers.
 
     `rows` may stop earlier, and then `caption` says so.
     """
@@ -101,17 +102,19 @@ class Table(_Safe):
     rows: tuple[Row, ...]
     caption: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    numbers: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
+    numbers: Callable[[], Numbers] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def plain(self) -> Numbers:
+        """All rows as plain numbers, by the keys of columns; the texts of the cells, if there are no others."""
+        if self.numbers is not None:
+            return self.numbers()
+        return Numbers({column.key: [row.cells[i].text for row in self.rows] for i, column in enumerate(self.columns)})
 
     @property
     def data(self) -> "pd.DataFrame":
-        """All rows as plain numbers, by the keys of columns; the texts of the cells, if there are no others."""
-        import pandas as pd
-
-        if self.numbers is not None:
-            return pd.DataFrame(self.numbers())
-        texts = [[cell.text for cell in row.cells] for row in self.rows]
-        return pd.DataFrame(texts, columns=[column.key for column in self.columns])
+        """The same as a data frame."""
+        return self.plain.frame
 
     @property
     def stem(self) -> str:
@@ -121,7 +124,7 @@ class Table(_Safe):
     @cached_property
     def csv(self) -> str:
         """All rows as plain numbers."""
-        return csv_of(self.data)
+        return self.plain.csv
 
     def labels(self) -> list[int]:
         """The positions of the columns that name a row."""
@@ -144,14 +147,6 @@ class Table(_Safe):
             else:
                 found.append((column.group, [index]))
         return found
-
-
-def csv_of(frame: "pd.DataFrame") -> str:
-    """A data frame as a CSV for people."""
-    from pandas.api.types import is_numeric_dtype
-
-    texts = {name: frame[name].map(csv_cell, na_action="ignore") for name in frame if not is_numeric_dtype(frame[name])}
-    return str(frame.assign(**texts).rename(columns=csv_cell).to_csv(index=False, lineterminator="\n"))
 
 
 class Footnotes:

@@ -1,7 +1,7 @@
 """Cost figures: costs relative to self-attention's, and the split of a training step into inference and the rest."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ def _costs() -> list[Quantity]:
 
 def relative_quantities(panel: Panel) -> list[Quantity]:
     """The quantities of COSTS in which the reference has a number, not 0, and so has another row."""
-    rows = panel.records_of(panel.main)
+    rows = panel.main
     reference = [row for row in rows if is_reference(row)]
     return [
         each
@@ -50,17 +50,16 @@ def relative_costs(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing
     relative = {panel: relative_quantities(panel) for panel in panels}
     panels = [panel for panel in panels if relative[panel]]
     shown = [each for each in _costs() if any(each in relative[panel] for panel in panels)]
-    frames = [panel.main.sort_values(relative[panel][-1].column, kind="stable") for panel in panels]
-    names = [names_of(panel.records_of(frame)) for panel, frame in zip(panels, frames, strict=True)]
+    ordered = [sorted(panel.main, key=_by(relative[panel][-1])) for panel in panels]
+    names = list(map(names_of, ordered))
     columns = sheet.columns(_LEAST, len(shown), max(own.width for own in names))
     lines = {panel: -(-len(relative[panel]) // columns) for panel in panels}
     heights = [(own.height + 0.85) * lines[panel] for panel, own in zip(panels, names, strict=True)]
-    figure, found = parts("Costs relative to self-attention", sheet, [*zip(panels, frames, strict=True)], heights)
+    figure, found = parts("Costs relative to self-attention", sheet, [*zip(panels, ordered, strict=True)], heights)
     drawing = Drawing(
         figure, f"Cost over that of {REFERENCE}, which is 100 %; of times with the interval of the row's own time."
     )
-    for panel, frame, part, own in zip(panels, frames, found, names, strict=True):
-        rows = panel.records_of(frame)
+    for panel, rows, part, own in zip(panels, ordered, found, names, strict=True):
         grid = part.subplots(lines[panel], columns, squeeze=False)
         for each, axes in zip(relative[panel], grid.flat, strict=False):
             _relative_axes(drawing, axes, rows, each, own)
@@ -69,6 +68,11 @@ def relative_costs(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing
         for axes in grid.flat[len(relative[panel]) :]:
             axes.set_axis_off()
     return drawing
+
+
+def _by(each: Quantity) -> Callable[[RecordRow], float]:
+    """The order of rows by a quantity; those without a number are the last."""
+    return lambda row: math.inf if row[each.column] is None else row[each.column]
 
 
 def _relative_axes(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow], each: Quantity, names: Names) -> None:
@@ -103,13 +107,13 @@ def _relative_axes(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow], each
 
 
 def has_split(panels: Sequence[Panel]) -> bool:
-    return any(all(row[f"latency_{mode}_ms"] is not None for mode in MODES) for p in panels for row in p.records)
+    return any(all(row[f"latency_{mode}_ms"] is not None for mode in MODES) for p in panels for row in p.rows)
 
 
 def train_infer_split(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Inference and training time of each module on one axis, with intervals and the ratio of the two."""
     panels = [panel for panel in panels if has_split([panel])]
-    names = [names_of(panel.records_of(panel.main)) for panel in panels]
+    names = [names_of(panel.main) for panel in panels]
     drawn, heights = [(panel, panel.main) for panel in panels], [own.height + 0.8 for own in names]
     figure, found = parts("Time of training and inference", sheet, drawn, heights)
     drawing = Drawing(figure, "Time of a pass, inference (open) and training (filled).")
@@ -124,7 +128,7 @@ def train_infer_split(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Draw
 
 
 def _split_axes(drawing: Drawing, axes: Axes, panel: Panel, names: Names) -> None:
-    rows = panel.records_of(panel.main)
+    rows = panel.main
     appearance = looks(row["module"] for row in rows)
     for place, row in zip(names.middles, rows, strict=True):
         look = appearance[row["module"]]

@@ -4,13 +4,12 @@ Where many modules differ in a word only, such as the dtype, they are sorted poi
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress
 from statistics import median
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
@@ -19,15 +18,14 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from ctxbench.base.load import disturbed
 from ctxbench.model.metric import Quantity
 from ctxbench.model.suite_file import POINTS, Figure
 
 from ..curves import AXIS_TITLES, Fit, Floats, Series, drawn_of, fit_of, is_numeric
-from ..panels import DISTURBED, Panel, origin_of
+from ..panels import DISTURBED, Panel, is_disturbed, origin_of
 from ..tables.cells import heading
 from .labels import freeze_layout
-from .layout import CHARACTER, KEY, LINE, PAGE, FigureSize, parts, wrapped
+from .layout import CHARACTER, KEY, LINE, PAGE, FigureSize, parts, without_family, wrapped
 from .listed import listed_axes
 from .style import DASHES, FAINT, FAMILIES, INK, MARKERS, PALE, PAPER, SMALL, Drawing, Look, looks
 from .ticks import log_axis
@@ -79,10 +77,11 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     rows = -(-len(ys) // columns)
     drawn = []
     for panel, own in shown.items():
-        frame = panel.frame.loc[_rows_of(own)]
-        drawn.append((panel, frame.assign(family="") if _are_many(own, figure) else frame))
+        points = {row["case"] for line in _all(own) for row in line.rows}
+        records = [row for row in panel.rows if row["case"] in points]
+        drawn.append((panel, without_family(records) if _are_many(own, figure) else records))
     heights = [_height(own, figure) * rows + LINE * _legend_lines(own, figure, sheet) for own in shown.values()]
-    origins = {origin_of(each, panel.records).partition(",")[0] for panel in shown for each in ys}
+    origins = {origin_of(each, panel.rows).partition(",")[0] for panel in shown for each in ys}
     picture, places = parts(figure.title, sheet, drawn, heights, origins)
     drawing = Drawing(picture, _caption(figure, found, shown))
     first: dict[str, Axes] = {}
@@ -90,14 +89,14 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     for (panel, own), part in zip(shown.items(), places, strict=True):
         cells = list(part.subplots(rows, columns, squeeze=False, gridspec_kw={"hspace": 0.04}).flat)
         appearance, many = _looks(own), _are_many(own, figure)
-        at_lines = many or (_is_one_module(own) and is_numeric(line.frame["x"] for line in _all(own)))
+        at_lines = many or (_is_one_module(own) and is_numeric(_every_x(_all(own))))
         for each, axes in zip(ys, cells, strict=False):
             lines = own[each.key]
             axes.set_title(_title(panel, own, figure, each))
             if not lines:
                 axes.set_axis_off()
             elif _is_list(own):
-                listed_axes(drawing, axes, lines, panel, each, looks(line.module for line in lines))
+                listed_axes(drawing, axes, lines, each, looks(line.module for line in lines))
             else:
                 named = _unlike(lines, figure) if many else lines
                 others = [line for line in lines if line not in named]
@@ -130,7 +129,7 @@ def _are_many(own: Lines, figure: Figure) -> bool:
     """Return whether the lines are of more modules than looks tell apart, and few have another exponent."""
     lines = _all(own)
     many = len({line.module for line in lines}) > _MANY and figure.scale == "log"
-    if not many or not is_numeric(line.frame["x"] for line in lines):
+    if not many or not is_numeric(_every_x(lines)):
         return False
     return all(len(_unlike(each, figure)) <= _MANY for each in own.values())
 
@@ -164,9 +163,9 @@ def _name_lines(axes: Axes, lines: Sequence[Series], appearance: Mapping[tuple[s
     """Write at the last point of each line what tells it from the others; lines that end alike share a name."""
     ends: list[tuple[float, float, str, list[str]]] = []
     for line in lines:
-        known = line.y.notna()
-        if known.any():
-            x, y = float(line.frame["x"][known].iloc[-1]), float(line.y[known].iloc[-1])
+        if line.known.any():
+            last = int(np.flatnonzero(line.known)[-1])
+            x, y = float(line.x[last]), float(line.y[last])
             own = next((each for each in ends if each[0] == x and np.isclose(each[1], y, _SAME, 0)), None)
             if own is None:
                 ends.append(own := (x, y, appearance[line.module, line.settings].colour, []))
@@ -195,14 +194,13 @@ def _all(own: Lines) -> list[Series]:
     return list(chain.from_iterable(own.values()))
 
 
-def _rows_of(own: Lines) -> list[int]:
-    """The index of the rows that are drawn."""
-    return sorted({int(i) for line in _all(own) for i in line.frame.index})
+def _every_x(lines: Iterable[Series]) -> Iterator[Any]:
+    return chain.from_iterable(line.x for line in lines)
 
 
 def _is_list(own: Lines) -> bool:
     """Return whether the lines are many, and differ in words."""
-    return max(map(len, own.values())) > _MANY and not is_numeric(line.frame["x"] for line in _all(own))
+    return max(map(len, own.values())) > _MANY and not is_numeric(_every_x(_all(own)))
 
 
 def _height(own: Lines, figure: Figure) -> float:
@@ -243,9 +241,9 @@ def _x_title(figure: Figure) -> str:
 def _title(panel: Panel, own: Lines, figure: Figure, each: Quantity) -> str:
     """The quantity and its origin; over curves its unit; and the input, where that of the figure's axes differs."""
     title = each.title if _is_list(own) else heading(each.title, each.unit)
-    origin = f"\n({origin_of(each, panel.records)})" if each.origin in ("predicted", "published") else ""
-    shapes = {shape for line in own[each.key] for shape in line.frame["shape"]}
-    every = {shape for line in _all(own) for shape in line.frame["shape"]}
+    origin = f"\n({origin_of(each, panel.rows)})" if each.origin in ("predicted", "published") else ""
+    shapes = {row["shape"] for line in own[each.key] for row in line.rows}
+    every = {row["shape"] for line in _all(own) for row in line.rows}
     several = figure.x not in POINTS and len(every) > 1 and len(shapes) == 1
     return title + origin + (f"\ninput [{shapes.pop().replace('x', ', ')}]" if several else "")
 
@@ -258,7 +256,7 @@ def _labels(own: Lines) -> list[str]:
 
 def _label(line: Series, others: Sequence[Series]) -> str:
     """The module and those settings that another line does not have; how and where rows failed."""
-    return wrapped(f"{line.title} {_setting(line, others)}".strip() + _failures(line.frame), _ENTRY)
+    return wrapped(f"{line.title} {_setting(line, others)}".strip() + _failures(line), _ENTRY)
 
 
 def _setting(line: Series, others: Sequence[Series]) -> str:
@@ -271,17 +269,17 @@ def _axes(
     drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure, appearance: dict[tuple[str, str], Look]
 ) -> None:
     """A line for each series through its points, or the fit that shows them."""
-    words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
-    numeric = is_numeric(line.frame["x"] for line in lines)
+    words = list(dict.fromkeys(map(str, _every_x(lines))))
+    numeric = is_numeric(_every_x(lines))
     before: dict[str, int] = {}
     aside = min(_BESIDE, 0.7 / len(lines)) * (np.arange(len(lines)) - (len(lines) - 1) / 2)
     for line, shift in zip(lines, aside, strict=True):
         place = before[line.module] = before.get(line.module, -1) + 1
-        known = line.y.notna() & ((line.y > 0) | (figure.scale in ("linear", "log-x")))
+        known = line.known & ((line.y > 0) | (figure.scale in ("linear", "log-x")))
         if not known.any():
             continue
-        x = np.array([float(v) if numeric else words.index(str(v)) + shift for v in line.frame["x"][known]])
-        y = line.y[known].to_numpy()
+        x = np.array([float(v) if numeric else words.index(str(v)) + shift for v in compress(line.x, known)])
+        y = line.y[known]
         fit = fit_of(line, figure) if figure.fit and numeric else None
         look = appearance[line.module, line.settings]
         place *= len({each.colour for each in appearance.values()}) < len(appearance)  # colours tell them apart
@@ -314,7 +312,7 @@ def _marked(line: Series, lines: Sequence[Series], count: int) -> NDArray[np.int
 def _unsure(line: Series) -> NDArray[np.bool_]:
     """Mask of the rows with a time without an interval."""
     each = line.quantity
-    return line.frame[each.detail("low_ms")].isna().to_numpy() if each.has_interval else np.zeros(len(line.y), bool)
+    return np.array([each.has_interval and row[each.detail("low_ms")] is None for row in line.rows], bool)
 
 
 def _points(axes: Axes, x: Floats, y: Floats, unsure: NDArray[np.bool_], style: dict[str, Any]) -> list[Line2D]:
@@ -326,16 +324,16 @@ def _points(axes: Axes, x: Floats, y: Floats, unsure: NDArray[np.bool_], style: 
     return found
 
 
-def _intervals(axes: Axes, line: Series, known: "pd.Series[bool]", x: Floats) -> None:
+def _intervals(axes: Axes, line: Series, known: NDArray[np.bool_], x: Floats) -> None:
     """The intervals of times, and a mark at those that other work disturbed."""
     each = line.quantity
     if each.has_interval:
-        low, high = (
-            line.frame[each.detail(end)][known].astype("float64") / each.unit.factor for end in ("low_ms", "high_ms")
-        )
+        rows = list(compress(line.rows, known))
+        ends = [[row[each.detail(end)] for row in rows] for end in ("low_ms", "high_ms")]
+        low, high = np.array(ends, np.float64) / each.unit.factor
         axes.vlines(x, low, high, color=FAINT, linewidth=0.8, zorder=1)
-        for place, y, share in zip(x, line.y[known], line.frame["others_share"][known], strict=True):
-            if pd.notna(share) and disturbed(share):
+        for place, y, row in zip(x, line.y[known], rows, strict=True):
+            if is_disturbed(row):
                 axes.annotate(DISTURBED, (place, y), xytext=(3, 3), textcoords="offset points", fontsize=SMALL)
 
 
@@ -343,15 +341,15 @@ def _scales(axes: Axes, lines: Sequence[Series], figure: Figure, words: Sequence
     if not numeric:
         axes.set_xticks(range(len(words)), [wrapped(word, _WORD) for word in words])
         axes.margins(x=0.15)
-    elif all(isinstance(x, int) for line in lines for x in line.frame["x"]):
+    elif all(isinstance(x, int) for x in _every_x(lines)):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel=_x_title(figure))
     axes.grid(which="major")
     if figure.scale in ("log", "log-x") and numeric:
-        log_axis(axes, "x", sorted({float(x) for line in lines for x in line.frame["x"]}))
+        log_axis(axes, "x", sorted({*map(float, _every_x(lines))}))
     if figure.scale in ("log", "log-y"):
         log_axis(axes, "y")
-    elif 0 <= min(line.y.min() for line in lines) <= _FLAT * max(line.y.max() for line in lines):
+    elif 0 <= min(np.nanmin(line.y) for line in lines) <= _FLAT * max(np.nanmax(line.y) for line in lines):
         axes.set_ylim(0, _ABOVE * axes.get_ylim()[1])  # a difference looks as large as it is
 
 
@@ -372,11 +370,11 @@ def _legend(part: SubFigure, cells: Iterable[Axes], columns: int) -> None:
         )
 
 
-def _failures(rows: pd.DataFrame) -> str:
+def _failures(line: Series) -> str:
     """`, oom at 4096, 16384`: how rows of a line failed, and at which x."""
-    failed = rows[rows["status"] != "ok"]
-    if failed.empty:
+    failed = {x: str(row["status"]) for x, row in zip(line.x, line.rows, strict=True) if row["status"] != "ok"}
+    if not failed:
         return ""
-    sizes = ", ".join(str(x) for x in failed["x"].head(MOST_FAILURES))
+    sizes = ", ".join(map(str, list(failed)[:MOST_FAILURES]))
     more = f" and {len(failed) - MOST_FAILURES} more" if len(failed) > MOST_FAILURES else ""
-    return f", {'/'.join(failed['status'].unique())} at {sizes}{more}"
+    return f", {'/'.join(dict.fromkeys(failed.values()))} at {sizes}{more}"

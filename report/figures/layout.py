@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
@@ -106,7 +105,7 @@ def names_of(rows: Sequence[RecordRow]) -> Names:
 def parts(
     title: str,
     sheet: FigureSize,
-    drawn: Sequence[tuple[Panel, pd.DataFrame]],
+    drawn: Sequence[tuple[Panel, Sequence[RecordRow]]],
     heights: Sequence[float],
     origins: Collection[str] = ("measured",),
     beside: int = 1,
@@ -129,7 +128,7 @@ def parts(
     above = wrapped(title, int(sheet.width / _TITLE_CHARACTER)) if sheet.heading else ""
     high = [height + LINE * _lines(text) for height, text in zip(heights, texts, strict=True)]
     inches = [max(high[first : first + beside]) for first in range(0, len(high), beside)]
-    there = set(pd.concat([rows["family"] for _, rows in drawn]))
+    there = {row["family"] for _, rows in drawn for row in rows}
     found_families = [family for family in FAMILIES if family in there]
     shown = found_families if len(found_families) > 1 else []
     columns = max(1, min(int(sheet.width / _FAMILY), len(shown)))
@@ -146,6 +145,11 @@ def parts(
         if text:
             part.suptitle(text, x=0.01, horizontalalignment="left", fontsize=SMALL)
     return figure, found
+
+
+def without_family(rows: Sequence[RecordRow]) -> list[RecordRow]:
+    """The rows for `parts` of a figure whose colours are not those of families."""
+    return [{**row, "family": ""} for row in rows]
 
 
 def _lines(text: str) -> int:

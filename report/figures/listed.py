@@ -10,7 +10,6 @@ from ctxbench.model.metric import Quantity
 from ctxbench.model.metrics import read_number
 
 from ..curves import Series
-from ..panels import Panel
 from .style import FAINT, INK, PALE, SMALL, Drawing, Look
 from .ticks import log_axis
 
@@ -30,14 +29,14 @@ class _Point:
 
 
 def listed_axes(
-    drawing: Drawing, axes: Axes, lines: Sequence[Series], panel: Panel, each: Quantity, appearance: dict[str, Look]
+    drawing: Drawing, axes: Axes, lines: Sequence[Series], each: Quantity, appearance: dict[str, Look]
 ) -> None:
     """A line for each module: its number at each other word over that at the first, with its 95 % interval over rounds.
 
     Where no module has a number at the first word, such as an export of the eager module, the numbers themselves.
     """
-    words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
-    values = {line: _values(line, panel, each) for line in lines}
+    words = list(dict.fromkeys(str(x) for line in lines for x in line.x))
+    values = {line: _values(line, each) for line in lines}
     base = words[0] if any(words[0] in own for own in values.values()) else ""
     points = {line: _points(own, words, base, each) for line, own in values.items()}
     order = sorted(filter(points.get, points), key=lambda line: next(iter(points[line].values())).value)
@@ -68,10 +67,9 @@ def listed_axes(
     axes.grid(axis="x")
 
 
-def _values(line: Series, panel: Panel, each: Quantity) -> dict[str, Number]:
+def _values(line: Series, each: Quantity) -> dict[str, Number]:
     """The numbers of a module above 0 by word."""
-    found = zip(map(str, line.frame["x"]), line.frame.index, strict=True)
-    own = {word: read_number(panel.records[place], each) for word, place in found}
+    own = {str(x): read_number(row, each) for x, row in zip(line.x, line.rows, strict=True)}
     return {word: value for word, value in own.items() if value and value.value > 0}
 
 

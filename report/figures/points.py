@@ -1,18 +1,20 @@
 """Point figures: latency against memory with the Pareto front, and published against measured."""
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.number import rough_ratio, significant
-from ctxbench.model.metric import Quantity
+from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantities, quantity
 from ctxbench.report.published import is_prefix
+from ctxbench.results.rows import is_filled
 
 from ..panels import Panel, label_of, marked_label_of, origin_of
 from ..published import unit_of
@@ -31,19 +33,28 @@ _CROWDED = 14
 _PAIR, _LEAST, _HIGH = 3.0, 2.2, 4.0
 
 
+@dataclass(frozen=True)
+class Point:
+    """A point to be named, in data coordinates; the radius of its marker in points."""
+
+    x: float
+    y: float
+    label: str
+    radius: float
+
+
 def memory_column(panel: Panel, mode: Mode) -> str:
     """Memory as measured on a device of the kind that it is predicted for; elsewhere as predicted."""
     memory = quantity(f"memory_{mode}")
-    targets = panel.frame[memory.method_column].dropna().unique()
+    targets = {row[memory.method_column] for row in panel.rows} - {None}
     there = any(target.startswith(kind_of(panel.device)) for target in targets)
-    use_measured = there and panel.frame[memory.measured_column].notna().any()
+    use_measured = there and is_filled(panel.rows, memory.measured_column)
     return memory.measured_column if use_measured else memory.column
 
 
-def _pareto_rows(panel: Panel, mode: Mode) -> pd.DataFrame:
-    frame = panel.main
-    known = frame[memory_column(panel, mode)].notna() & frame[f"latency_{mode}_ms"].notna() & frame["macs"].notna()
-    return frame[known]
+def _pareto_rows(panel: Panel, mode: Mode) -> list[RecordRow]:
+    costs = (memory_column(panel, mode), f"latency_{mode}_ms", "macs")
+    return [row for row in panel.main if None not in [row[cost] for cost in costs]]
 
 
 def has_pareto(panels: Sequence[Panel]) -> bool:
@@ -61,12 +72,12 @@ def pareto(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     columns = 1 if crowded else sheet.columns(_PAIR, len(modes))
     lines, width = -(-len(modes) // columns), sheet.width / columns
     height = _HIGH if crowded else 0.9 * width
-    rows = [(panel, pd.concat([_pareto_rows(panel, mode) for mode in modes])) for panel in panels]
+    rows = [(panel, [row for mode in modes for row in _pareto_rows(panel, mode)]) for panel in panels]
     figure, found = parts("Time against memory", sheet, rows, [height * lines] * len(panels))
     drawing = Drawing(
         figure, "Time with its interval against peak memory, area by MACs; dashed: nothing is below it in both."
     )
-    drawn: list[tuple[Axes, pd.DataFrame]] = []
+    drawn: list[tuple[Axes, list[Point]]] = []
     for panel, part in zip(panels, found, strict=True):
         for number, (mode, axes) in enumerate(
             zip(modes, part.subplots(lines, columns, squeeze=False).flat, strict=True)
@@ -83,21 +94,21 @@ def pareto(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     return drawing
 
 
-def _draw_front(axes: Axes, points: pd.DataFrame) -> None:
+def _draw_front(axes: Axes, points: Sequence[Point]) -> None:
     """The staircase through the front, from the upper edge of the axes to the right one."""
-    best = front_of(points)
-    if len(best):
-        x, y = best["x"].to_list(), best["y"].to_list()
+    best = [points[place] for place in front_of([(point.x, point.y) for point in points])]
+    if best:
+        x, y = [point.x for point in best], [point.y for point in best]
         across = [x[0], *x, axes.get_xlim()[1]]
         up = [axes.get_ylim()[1], *y, y[-1]]
         axes.step(across, up, where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
 
 
-def _finish(figure: Figure, drawn: Sequence[tuple[Axes, pd.DataFrame]]) -> None:
-    """Log axes, then a label at each point: `x`, `y`, `label` and `radius` of the marker in points."""
-    filled = [(axes, points) for axes, points in drawn if len(points)]
+def _finish(figure: Figure, drawn: Sequence[tuple[Axes, Sequence[Point]]]) -> None:
+    """Log axes, then a label at each point."""
+    filled = [(axes, points) for axes, points in drawn if points]
     for axes, points in drawn:
-        if points.empty:
+        if not points:
             axes.set_axis_off()
     for axes, _ in filled:
         log_axis(axes, "x")
@@ -105,22 +116,21 @@ def _finish(figure: Figure, drawn: Sequence[tuple[Axes, pd.DataFrame]]) -> None:
         axes.tick_params(labelbottom=True, labelleft=True)
     freeze_layout(figure)
     for axes, points in filled:
-        names = [wrapped(label, NAME) for label in points["label"]]
-        place_labels(axes, points["x"], points["y"], names, list(points["radius"]))
+        names = [wrapped(point.label, NAME) for point in points]
+        x, y = [point.x for point in points], [point.y for point in points]
+        place_labels(axes, x, y, names, [point.radius for point in points])
 
 
-def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode, width: int) -> pd.DataFrame:
+def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode, width: int) -> list[Point]:
     """Draw the points of a mode; `width` is that of a line below the axes, in characters."""
-    frame = _pareto_rows(panel, mode)
-    rows = panel.records_of(frame)
+    rows, column = _pareto_rows(panel, mode), memory_column(panel, mode)
     memory, time, macs_unit = quantity(f"memory_{mode}"), quantity(f"latency_{mode}"), quantity("macs").unit
-    x = frame[memory_column(panel, mode)].astype("float64") / memory.unit.factor
-    y = frame[f"latency_{mode}_ms"]
-    macs = frame["macs"].astype("float64")
-    area = np.maximum(_LARGEST * macs / macs.max(), _SMALLEST)
-    appearance = looks(frame["module"])
-    for row, across, up, size in zip(rows, x, y, area, strict=True):
-        look = appearance[row["module"]]
+    most = max((row["macs"] for row in rows), default=0)
+    appearance = looks(row["module"] for row in rows)
+    points = []
+    for row in rows:
+        look, across, up = appearance[row["module"]], row[column] / memory.unit.factor, row[time.column]
+        size = max(_LARGEST * row["macs"] / most, _SMALLEST) if most else _SMALLEST
         if interval := interval_of(row, time):
             axes.vlines(across, *interval, color=FAINT, linewidth=0.8, zorder=1)
         alpha = 0.85 if interval else PALE
@@ -128,43 +138,52 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode, width: 
         costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
         text = f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {basis(row, time)}, {costs}"
         marker.set_gid(drawing.detail(text))
-    kind = origin_of(memory, rows) if memory_column(panel, mode) == memory.column else "measured"
+        points.append(Point(across, up, marked_label_of(row), math.sqrt(size) / 2))
+    kind = origin_of(memory, rows) if column == memory.column else "measured"
     axes.set(xscale="log", yscale="log", ylabel="ms per pass")
     axes.set_title(mode)
     axes.grid(which="major")
     axes.margins(0.16)
-    every = panel.main
-    failed = every[(every["status"] != "ok") & every[f"latency_{mode}_ms"].isna()]
-    missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in panel.records_of(failed))
+    failed = [row for row in panel.main if row["status"] != "ok" and row[time.column] is None]
+    missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in failed)
     label = f"peak memory, MiB ({kind})"
     axes.set_xlabel(f"{label}\n{wrapped(f'not shown: {missing}', width)}" if missing else label)
-    labels = [marked_label_of(row) for row in rows]
-    return pd.DataFrame({"x": x, "y": y, "radius": np.sqrt(area) / 2, "label": labels})
+    return points
 
 
-def front_of(points: pd.DataFrame) -> pd.DataFrame:
-    """The points (`x` memory, `y` time) that no other is below in both, by rising `x`; no equal ones."""
-    ordered = points.sort_values(["x", "y"]).drop_duplicates(["x", "y"])
-    lowest = ordered["y"].cummin().shift(fill_value=np.inf)
-    return ordered[ordered["y"] < lowest]
+def front_of(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Places of the points (x, y) that no other is below in both, by rising x; no equal ones."""
+    found: list[int] = []
+    for place in sorted(range(len(points)), key=lambda place: points[place]):
+        if not found or points[place][1] < points[found[-1]][1]:
+            found.append(place)
+    return found
 
 
-def _published_points(panel: Panel, each: Quantity) -> pd.DataFrame:
-    """Rows with a published and a number of ours: `x` published, `y` ours, in the published unit."""
-    frame = panel.main
-    x = pd.to_numeric(frame[f"{each.key}_published"], errors="coerce").astype("float64")
-    y = frame[each.column].astype("float64") / unit_of(panel.run, each, panel.records_of(frame)).factor
-    both = (x > 0) & (y > 0)
-    if each.has_interval:  # a time that was measured is one of another device
-        both &= frame[each.origin_column] == "predicted" if each.origin_column in frame else False
-    return frame[both].assign(x=x[both], y=y[both])
+def _published_points(panel: Panel, each: Quantity) -> list[tuple[RecordRow, float, float]]:
+    """Rows with a published and a number of ours, and both in the published unit."""
+    found = []
+    factor = unit_of(panel.run, each, panel.main).factor
+    for row in panel.main:
+        printed, ours = row[f"{each.key}_published"], row[each.column]
+        # a time that was measured is one of another device
+        is_comparable = not each.has_interval or row.get(each.origin_column) == "predicted"
+        if printed is not None and ours and is_comparable and (published := _number(printed)) > 0 and ours > 0:
+            found.append((row, published, ours / factor))
+    return found
 
 
-def _published(panel: Panel) -> Iterator[tuple[str, pd.DataFrame]]:
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan  # such as a figure with an exponent in words
+
+
+def _published(panel: Panel) -> Iterator[tuple[str, list[tuple[RecordRow, float, float]]]]:
     """The points of each quantity that has any, by its key."""
-    filled = set(panel.frame.columns[panel.frame.notna().any()])
     for key, each in quantities().items():
-        if f"{key}_published" in filled and len(points := _published_points(panel, each)):
+        if is_filled(panel.rows, f"{key}_published") and (points := _published_points(panel, each)):
             yield key, points
 
 
@@ -182,13 +201,13 @@ def published_against_ours(panels: Sequence[Panel], sheet: FigureSize = PAGE) ->
     panels = [panel for panel in panels if panel in timed or first.get(id(panel.run)) is panel]
     columns = sheet.columns(_LEAST, 2 if len(shown) == 4 else min(3, len(shown)))
     lines = -(-len(shown) // columns)
-    rows = [(panel, pd.concat([*points[panel].values()])) for panel in panels]
-    origins = {origin_of(each, panel.records_of(panel.main)).partition(",")[0] for panel in panels for each in shown}
+    rows = [(panel, [row for own in points[panel].values() for row, *_ in own]) for panel in panels]
+    origins = {origin_of(each, panel.main).partition(",")[0] for panel in panels for each in shown}
     heights = [0.92 * sheet.width / columns * lines] * len(panels)
     figure, found = parts("Ours against the published numbers", sheet, rows, heights, origins)
     device = (panels[0].run.published and panels[0].run.published.device) or "the paper's device"
     drawing = Drawing(figure, f"Published (times on {device}) against ours; on the line both are equal.")
-    drawn: list[tuple[Axes, pd.DataFrame]] = []
+    drawn: list[tuple[Axes, list[Point]]] = []
     for panel, part in zip(panels, found, strict=True):
         cells = list(part.subplots(lines, columns, squeeze=False).flat)
         for axes in cells[len(shown) :]:
@@ -199,27 +218,25 @@ def published_against_ours(panels: Sequence[Panel], sheet: FigureSize = PAGE) ->
     return drawing
 
 
-def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) -> pd.DataFrame:
-    frame = _published_points(panel, each)
-    appearance = looks(frame["module"])
-    rows = panel.records_of(frame)
-    for row, x, y in zip(rows, frame["x"], frame["y"], strict=True):
+def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) -> list[Point]:
+    points = _published_points(panel, each)
+    appearance = looks(row["module"] for row, *_ in points)
+    for row, x, y in points:
         look = appearance[row["module"]]
         (point,) = axes.plot(x, y, look.marker, color=look.colour, linestyle="", zorder=2)
         printed = row[f"{each.key}_published"]
         ratio = rough_ratio(y / x).text()
         text = f"{label_of(row)}: published {printed}, ours {significant(y)}, ratio {ratio}"
         point.set_gid(drawing.detail(text))
-    main = panel.records_of(panel.main)
-    shown = unit_of(panel.run, each, main)
+    shown = unit_of(panel.run, each, panel.main)
     unit = str(shown) if is_prefix(shown) else shown.symbol
-    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{origin_of(each, main)}, {unit}")
+    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{origin_of(each, panel.main)}, {unit}")
     axes.set_title(each.title)
     axes.margins(0.2)
     axes.grid(which="major")
-    if len(frame):
+    if points:
         ends = np.array([*axes.get_xlim(), *axes.get_ylim()])
         line = [ends.min(), ends.max()]
         axes.set(xlim=line, ylim=line)
         axes.add_line(Line2D(line, line, color=FAINT, linewidth=0.9, zorder=1))
-    return frame.assign(label=[label_of(row) for row in rows], radius=2.3)
+    return [Point(x, y, label_of(row), 2.3) for row, x, y in points]

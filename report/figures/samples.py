@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
+from ctxbench.results.rows import by_values
 
 from ..panels import Panel, label_of, marked_label_of
 from ..run_data import drifts
@@ -33,15 +33,15 @@ class Stream:
     panel: Panel
     row: RecordRow
     mode: Mode
-    samples: pd.DataFrame
+    samples: Sequence[RecordRow]
 
 
 def streams_of(panels: Sequence[Panel]) -> list[Stream]:
     """Every stream of the panels' main rows."""
     found = []
     for panel in panels:
-        groups = panel.by_stream(panel.run.samples)
-        for row in panel.records_of(panel.main):
+        groups = by_values(panel.run.samples, "case", "mode")
+        for row in panel.main:
             timed = [mode for mode in reversed(MODES) if row[f"latency_{mode}_ms"] is not None]
             known = [mode for mode in timed if (row["case"], mode) in groups]
             found += [Stream(panel, row, mode, groups[row["case"], mode]) for mode in known]
@@ -72,13 +72,13 @@ def sample_streams(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing
     return drawing
 
 
-def one_after_the_other(samples: pd.DataFrame) -> list[tuple[Floats, Floats]]:
+def one_after_the_other(samples: Sequence[RecordRow]) -> list[tuple[Floats, Floats]]:
     """Times and milliseconds of each process, its times shifted behind those of the process before."""
     found: list[tuple[Floats, Floats]] = []
     end = 0.0
-    for _, part in samples.groupby("process", sort=False, dropna=False):
-        at = end + part["at_s"].to_numpy("float64")
-        found.append((at, part["ms"].to_numpy("float64")))
+    for part in by_values(samples, "process").values():
+        at = end + np.array([each["at_s"] for each in part])
+        found.append((at, np.array([each["ms"] for each in part])))
         end = float(at[-1])
     return found
 

@@ -65,9 +65,10 @@ def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[Co
     lines = []
     for metric in metrics().values():
         shown = [quantity.key for quantity in metric.quantities if quantity.key in units]
-        if shown:
+        told = metric.convention if isinstance(metric.convention, str) else metric.convention(values)
+        if shown and told:
             explained = dict.fromkeys(f"; {units[key]}" for key in shown if is_prefix(units[key]))
-            lines.append(Convention(f"{_clauses(metric.convention(values), shown)}{''.join(explained)}."))
+            lines.append(Convention(f"{_clauses(told, shown)}{''.join(explained)}."))
     return lines
 
 

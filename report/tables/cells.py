@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ctxbench.base.load import doubt
 from ctxbench.base.number import Number, significant
@@ -10,6 +9,7 @@ from ctxbench.base.statistics import FEWEST_PROCESSES
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import read_number
 from ctxbench.model.record import columns
+from ctxbench.table.numbers import Numbers
 from ctxbench.table.table import Cell, Column, Row, Table
 
 # A column with its cells, in the order of the rows.
@@ -114,7 +114,7 @@ def put_together(
     about: Sequence[tuple[str, str, str]],
     caption: Sequence[str],
     notes: Sequence[str],
-    numbers: Callable[[], Any] | None = None,
+    numbers: Callable[[], Numbers] | None = None,
 ) -> Table:
     """The table of these columns; `about` is each row's module, family and status, `numbers` makes its plain data."""
     by_row = zip(*(cells for _, cells in filled), strict=True)

@@ -11,7 +11,7 @@ from ctxbench.model.metrics import quantities, quantity
 from ctxbench.results.rows import is_filled
 from ctxbench.table.table import Cell, Column, Footnotes, Table
 
-from ..published import plain, unit_of, with_published
+from ..published import numbers_with_published, unit_of, with_published
 from ..run_data import RunData, marks
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together, quantity_cell
@@ -60,7 +60,15 @@ def compact_table(run: RunData, choice: Choice) -> Table:
     caption = (f"{setup(run)}.", *convention_lines(known, values_in(records)))
     title = choice.title or str(run.definition.get("title") or run.suite)
     columns = ["module", "shape", *names, *(each.column for each in chosen), "status"]
-    return put_together(f"{run.suite}-compact", title, filled, about, caption, notes.texts, plain(records, columns))
+    return put_together(
+        f"{run.suite}-compact",
+        title,
+        filled,
+        about,
+        caption,
+        notes.texts,
+        lambda: numbers_with_published(records, columns),
+    )
 
 
 def _labels(rows: Rows, names: Sequence[str]) -> list[Filled]:

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-import pandas as pd
-
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.suite_file import Figure
+from ctxbench.table.numbers import Numbers
 from ctxbench.table.table import Cell, Column, Table
 
 from ..curves import Fit, Series, drawn_of, fit_of, fit_title, is_numeric
@@ -27,33 +26,33 @@ def curve_tables(panels: Sequence[Panel], figure: Figure) -> list[Table]:
 
 
 def _table(panel: Panel, figure: Figure, each: Quantity, lines: Sequence[Series], suffix: str) -> Table:
-    points = list(dict.fromkeys(x for line in lines for x in line.frame["x"]))
-    points = sorted(points) if is_numeric(line.frame["x"] for line in lines) else points
+    points = list(dict.fromkeys(x for line in lines for x in line.x))
+    points = sorted(points) if is_numeric(points) else points
     filled: list[Filled] = [
         (Column("module", "", "Module", "label"), [Cell(line.title, short=line.module) for line in lines]),
         (Column("settings", "", "Settings", "label"), [Cell(line.settings) for line in lines]),
         (Column("shape", "", "Input", "label"), [Cell(_shape(line)) for line in lines]),
     ]
     filled = [column for column in filled if any(cell.text for cell in column[1])]
-    rows = [{x: panel.records[i] for i, x in zip(line.frame.index, line.frame["x"], strict=True)} for line in lines]
+    rows = [dict(zip(line.x, line.rows, strict=True)) for line in lines]
     for x in points if len(points) <= MOST_COLUMNS else ():
         column = Column(str(x), figure.x, str(x), each.origin, "curve")
         filled.append((column, [_cell(found.get(x), each) for found in rows]))
     if figure.fit:
         cells = [_fit_cell(fit_of(line, figure)) for line in lines]
         filled.append((Column("fit", "", fit_title(figure), "ratio", "curve"), cells))
-    origin = f", {origin_of(each, panel.records)}" if each.origin in ("predicted", "published") else ""
+    origin = f", {origin_of(each, panel.rows)}" if each.origin in ("predicted", "published") else ""
     title = f"{figure.title}: {heading(each.title, each.unit)}{origin}"
-    caption = (f"{setup(panel.run)}.", *convention_lines({each.key: each.unit}, values_in(panel.records)))
-    about = [(line.module, str(line.frame["family"].iloc[0]), _status(line)) for line in lines]
+    caption = (f"{setup(panel.run)}.", *convention_lines({each.key: each.unit}, values_in(panel.rows)))
+    about = [(line.module, str(line.rows[0]["family"]), _status(line)) for line in lines]
     name = f"{panel.run.suite}-{figure.name}-{each.key}{suffix}"
     return put_together(name, title, filled, about, caption, (), lambda: _plain(lines, each))
 
 
 def _shape(line: Series) -> str:
     """The input, where it is the same along the line."""
-    shapes = line.frame["shape"].unique()
-    return str(shapes[0]) if len(shapes) == 1 else ""
+    shapes = {row["shape"] for row in line.rows}
+    return str(*shapes) if len(shapes) == 1 else ""
 
 
 def _cell(row: RecordRow | None, each: Quantity) -> Cell:
@@ -68,15 +67,16 @@ def _fit_cell(fit: Fit | str) -> Cell:
 
 
 def _status(line: Series) -> str:
-    failed = line.frame.loc[line.frame["status"] != "ok", "status"]
-    return str(failed.iloc[0]) if len(failed) else "ok"
+    return next((str(row["status"]) for row in line.rows if row["status"] != "ok"), "ok")
 
 
-def _plain(lines: Sequence[Series], each: Quantity) -> pd.DataFrame:
+def _plain(lines: Sequence[Series], each: Quantity) -> Numbers:
     """The numbers behind the table, for CSV, in units of one."""
-    frames = [
-        pd.DataFrame({"module": line.module, "settings": line.settings, "shape": line.frame["shape"],
-                      "x": line.frame["x"], each.key: line.y * each.unit.factor, "status": line.frame["status"]})
-        for line in lines
-    ]  # fmt: skip
-    return pd.concat(frames)
+    return Numbers.of_rows(
+        [
+            {"module": line.module, "settings": line.settings, "shape": row["shape"], "x": x,
+             each.key: float(y) * each.unit.factor, "status": row["status"]}
+            for line in lines
+            for x, y, row in zip(line.x, line.y, line.rows, strict=True)
+        ]
+    )  # fmt: skip

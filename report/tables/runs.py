@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import pandas as pd
-
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Origin, ratio_of_runs, rough_ratio
 from ctxbench.base.texts import listed
@@ -14,6 +12,7 @@ from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import read_number, stored_quantities
 from ctxbench.results.rows import is_filled
+from ctxbench.table.numbers import Numbers
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Table
 
 from ..run_data import SURE, RunData, heading_of, marks, settings_text
@@ -245,13 +244,11 @@ def control_lines(runs: Sequence[RunData]) -> list[str]:
     return lines
 
 
-def _data(
-    names: Sequence[str], keys: Sequence[Key], found: Sequence[Records], known: Sequence[Compared]
-) -> pd.DataFrame:
+def _data(names: Sequence[str], keys: Sequence[Key], found: Sequence[Records], known: Sequence[Compared]) -> Numbers:
     columns: dict[str, list[Any]] = {name: [key[i] for key in keys] for i, name in enumerate(names)}
     timed = [each.quantity for each in known if each.has_interval]
     extra = [quantity.detail(name) for quantity in timed for name in ("samples", "low_ms", "high_ms")]
     for number, rows in enumerate(found, 1):
         for name in ("status", *(each.column for each in known), *extra):
             columns[f"{name}_{number}"] = [rows[key][name] if key in rows else None for key in keys]
-    return pd.DataFrame(columns)
+    return Numbers(columns)

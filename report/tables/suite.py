@@ -16,7 +16,7 @@ from ctxbench.plugin import loaded
 from ctxbench.results.rows import is_filled
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
-from ..published import plain, unit_of, with_published
+from ..published import numbers_with_published, unit_of, with_published
 from ..run_data import DRIFT_WARNING, RunData, drifts, heading_of, kind_of
 from .caption import caption_lines
 from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell
@@ -38,8 +38,9 @@ def suite_table(run: RunData) -> Table:
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in records]
     caption = caption_lines(run, [column for column, _ in filled], units, len(every) - len(records))
     title = _title(run)
+    columns = _plain_columns(every, units)
     return put_together(
-        run.suite, title, filled, about, caption, notes.texts, plain(every, _plain_columns(every, units))
+        run.suite, title, filled, about, caption, notes.texts, lambda: numbers_with_published(every, columns)
     )
 
 

@@ -29,6 +29,7 @@ from ctxbench.plugins.verify.contract import CHANNELS, CheckResult, option
 from ctxbench.plugins.verify.verify import verify
 from ctxbench.results.environment import differences
 from ctxbench.results.plan import check_installed
+from ctxbench.results.rows import by_values
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import REUSED
 from ctxbench.results.sources import changed_files, row_name
@@ -327,14 +328,13 @@ def _changed(meta: Mapping[str, Any], suite: Suite, cases: Sequence[Case], envir
 
 def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> dict[str, dict[int, Outcome]]:
     """The outcomes with their samples; process 0 with the memory over a pass."""
-    for (case, number, mode), part in folder.samples().groupby(["case", "process", "mode"], sort=False):
+    for (case, number, mode), rows in by_values(folder.stream("samples.csv"), "case", "process", "mode").items():
         if outcome := found.get(case, {}).get(number):
-            rows = zip(part.at_s, part.passes, part.ms, strict=True)
-            outcome.samples = {**outcome.samples, mode: [Sample(at_s, int(n), ms) for at_s, n, ms in rows]}
-    for (case, mode), part in folder.timeline().groupby(["case", "mode"], sort=False):
+            samples = [Sample(row["at_s"], row["passes"], row["ms"]) for row in rows]
+            outcome.samples = {**outcome.samples, mode: samples}
+    for (case, mode), rows in by_values(folder.stream("timeline.csv"), "case", "mode").items():
         if outcome := found.get(case, {}).get(0):
-            steps = zip(part.step, part.phase, part.op, part.bytes, strict=True)
-            timeline = [TimelineStep(int(step), phase, op, int(size)) for step, phase, op, size in steps]
+            timeline = [TimelineStep(row["step"], row["phase"], row["op"], row["bytes"]) for row in rows]
             outcome.timelines = {**outcome.timelines, mode: timeline}
     return found
 

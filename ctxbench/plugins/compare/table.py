@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ctxbench.base.number import Number, order, order_without_ratio, ratio, reason_not_comparable
 from ctxbench.base.texts import listed
@@ -13,6 +12,7 @@ from ctxbench.report.beside import beside
 from ctxbench.report.published import is_prefix, scaled_unit
 from ctxbench.report.tables.caption import convention_lines
 from ctxbench.report.tables.cells import Filled, doubts, heading, put_together, text_of
+from ctxbench.table.numbers import Numbers
 from ctxbench.table.table import Cell, Column, Footnotes, Table
 
 
@@ -52,11 +52,13 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
     return found
 
 
-def _data(rows: Sequence[Standing]) -> list[dict[str, Any]]:
-    return [
-        {"module": r.label, **r.settings, **{key: v.value for key, v in r.values.items()}, "status": r.status}
-        for r in rows
-    ]
+def _data(rows: Sequence[Standing]) -> Numbers:
+    return Numbers.of_rows(
+        [
+            {"module": r.label, **r.settings, **{key: v.value for key, v in r.values.items()}, "status": r.status}
+            for r in rows
+        ]
+    )
 
 
 def execution_table(ranking: Ranking) -> Table:

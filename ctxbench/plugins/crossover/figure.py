@@ -5,14 +5,23 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 
-from ctxbench.model.metric import Quantity
+from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.plugins.crossover.crossover import Crossover, Size, ratio_between
 from ctxbench.plugins.crossover.table import Pairing, costs_of, crossover_of, differing, pairings, text_of
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, FigureSize, legend_below, parts, wrapped
+from ctxbench.report.figures.layout import (
+    CHARACTER,
+    KEY,
+    LINE,
+    PAGE,
+    FigureSize,
+    legend_below,
+    parts,
+    without_family,
+    wrapped,
+)
 from ctxbench.report.figures.style import DASHES, FAINT, INK, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel, origin_of
@@ -27,7 +36,7 @@ _STEPS = 9
 
 
 def _pairings(panel: Panel) -> list[Pairing]:
-    return pairings(panel.records, panel.run.crossover)[:MOST_PAIRINGS]
+    return pairings(panel.rows, panel.run.crossover)[:MOST_PAIRINGS]
 
 
 def has_crossover(panels: Sequence[Panel]) -> bool:
@@ -53,7 +62,7 @@ def crossovers(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     for (panel, found), part in zip(shown.items(), placed, strict=True):
         cells = list(part.subplots(lines, columns, squeeze=False).flat)
         for cost, axes in zip(costs, cells, strict=False):
-            axes.set_title(cost.title + (f" ({origin_of(cost, panel.records)})" if cost.origin == "predicted" else ""))
+            axes.set_title(cost.title + (f" ({origin_of(cost, panel.rows)})" if cost.origin == "predicted" else ""))
             if any(each.sizes(cost) for each in found):
                 _crossover_axes(drawing, axes, found, cost, width)
             else:
@@ -64,10 +73,11 @@ def crossovers(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     return drawing
 
 
-def _rows(panel: Panel, found: Sequence[Pairing]) -> pd.DataFrame:
+def _rows(panel: Panel, found: Sequence[Pairing]) -> list[RecordRow]:
     """The rows of the panel that are compared; without families, because the legends name what has which colour."""
-    cases = {row["case"] for each in found for _, *records in each.rows for row in records}
-    return panel.frame[panel.frame["case"].isin(cases)].assign(family="")
+    cases = {row["case"] for each in found for _, *own in each.rows for row in own}
+    records: list[RecordRow] = without_family([row for row in panel.rows if row["case"] in cases])
+    return records
 
 
 def _lines(found: Sequence[Pairing], cost: Quantity, width: int) -> int:

@@ -17,6 +17,7 @@ from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import convention_lines, setup, values_in
 from ctxbench.report.tables.cells import Filled, put_together
 from ctxbench.results.rows import is_filled
+from ctxbench.table.numbers import Numbers
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 Pair = tuple[str, str]
@@ -202,7 +203,7 @@ def crossover_table(run: RunData) -> Table | None:
     title = "The n = H x W above which the first module is cheaper than the second"
     caption = _caption(run, costs)
     name = f"{run.suite}-crossover"
-    table: Table = put_together(name, title, filled, about, caption, notes.texts, lambda: data)
+    table: Table = put_together(name, title, filled, about, caption, notes.texts, lambda: Numbers(data))
     return table
 
 

@@ -77,7 +77,7 @@ METRIC = Metric(
         )
         for mode in reversed(MODES)
     ],
-    convention=lambda values: "Energy: joules per pass from the board's own counter, idle power included",
+    convention="Energy: joules per pass from the board's own counter, idle power included",
     default=False,
     time=time,
     finish=finish,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.base.mode import MODES, Mode
@@ -15,6 +14,7 @@ from ctxbench.report.figures.layout import NAME, PAGE, FigureSize, multiples, wr
 from ctxbench.report.figures.style import INK, SMALL, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel, label_of, origin_of
+from ctxbench.results.rows import by_values
 from ctxbench.results.tables import PHASES
 
 MOST_COURSES = 32
@@ -24,28 +24,27 @@ _LOWEST = 0.1
 
 @dataclass(frozen=True)
 class Course:
-    """The live bytes of one row, a frame for each mode: `at` (0 to 2) and `mib`, a value standing until the next."""
+    """The live bytes of one row in each mode: places (0 to 2) and MiB, a value standing until the next."""
 
     panel: Panel
     row: RecordRow
-    modes: dict[Mode, pd.DataFrame]
+    modes: dict[Mode, tuple[list[float], list[float]]]
 
     @property
     def peak(self) -> float:
-        return max(float(live["mib"].max()) for live in self.modes.values())
+        return max(max(mib) for _, mib in self.modes.values())
 
     def same_as(self, other: "Course") -> bool:
         """Return whether both say the same of the same module: a prediction does not depend on the machine."""
-        alike = label_of(self.row) == label_of(other.row) and self.modes.keys() == other.modes.keys()
-        return alike and all(live.equals(other.modes[mode]) for mode, live in self.modes.items())
+        return label_of(self.row) == label_of(other.row) and self.modes == other.modes
 
 
 def courses_of(panels: Sequence[Panel]) -> Iterator[Course]:
     """A course for each of the panels' main rows that has one; of the same ones the first."""
     found: list[Course] = []
     for panel in panels:
-        groups = panel.by_stream(panel.run.timeline)
-        for row in panel.records_of(panel.main):
+        groups = by_values(panel.run.timeline, "case", "mode")
+        for row in panel.main:
             modes = {
                 mode: _placed(groups[row["case"], mode]) for mode in reversed(MODES) if (row["case"], mode) in groups
             }
@@ -76,31 +75,30 @@ def memory_over_time(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawi
         first.set(xlim=(0, end), ylim=(low, 1.6 * max(peaks)))
         log_axis(first, "y")
         panel = drawn[0][1].panel
-        origin = origin_of(quantity("memory_train"), panel.records_of(panel.main))
+        origin = origin_of(quantity("memory_train"), panel.main)
         part.supylabel(f"memory, MiB\n({origin})", fontsize=SMALL)
     return drawing
 
 
-def _placed(timeline: pd.DataFrame) -> pd.DataFrame:
-    """`at` and `mib` of a mode: the forward pass from 0 to 1, the backward pass from 1 to 2, calls evenly spaced."""
-    parts = []
+def _placed(timeline: Sequence[RecordRow]) -> tuple[list[float], list[float]]:
+    """Places and MiB of a mode: the forward pass from 0 to 1, the backward pass from 1 to 2, calls evenly spaced."""
+    at: list[float] = []
+    mib: list[float] = []
     for number, phase in enumerate(PHASES):
-        part = timeline[timeline["phase"] == phase]
-        if part.empty:
-            continue
-        first, count = int(part["step"].iloc[0]), int(part["step"].iloc[-1] - part["step"].iloc[0]) + 1
-        at = number + (part["step"] - first).astype("float64") / count
-        mib = part["bytes"].astype("float64") / MIB.factor
-        parts.append(pd.DataFrame({"at": [*at, number + 1.0], "mib": [*mib, mib.iloc[-1]]}))
-    return pd.concat(parts, ignore_index=True)
+        if part := [each for each in timeline if each["phase"] == phase]:
+            first, count = part[0]["step"], part[-1]["step"] - part[0]["step"] + 1
+            at += [*(number + (each["step"] - first) / count for each in part), number + 1.0]
+            mib += [each["bytes"] / MIB.factor for each in part]
+            mib.append(mib[-1])
+    return at, mib
 
 
 def _course_axes(drawing: Drawing, axes: Axes, course: Course, low: float, colour: str) -> None:
     peaks = []
     for mode, live in course.modes.items():
-        at, mib = live["at"].to_numpy(), live["mib"].to_numpy().clip(low)
-        peak = int(live["mib"].to_numpy().argmax())
-        text = f"{mode} {live['mib'].iloc[peak]:,.0f}"
+        at, mib = live[0], [max(each, low) for each in live[1]]
+        peak = mib.index(max(mib))
+        text = f"{mode} {max(live[1]):,.0f}"
         if mode == "train":
             area = axes.fill_between(at, low, mib, step="post", color=colour, alpha=0.35, linewidth=0)
             area.set_gid(drawing.detail(f"{label_of(course.row)}: peak {text} MiB"))

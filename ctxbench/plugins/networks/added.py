@@ -90,7 +90,6 @@ METRIC = Metric(
         for end in ("", "_low", "_high")
     ],
     quantities=[],
-    convention=lambda values: "",
     asked_for=False,
     default=False,
     time=time,

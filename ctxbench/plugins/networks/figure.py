@@ -3,16 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.base.number import significant
 from ctxbench.model.metric import RecordRow
 from ctxbench.plugins.networks.in_slot import SLOT
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import PAGE, FigureSize, legend_below, names_of, parts
+from ctxbench.report.figures.layout import PAGE, FigureSize, legend_below, names_of, parts, without_family
 from ctxbench.report.figures.style import INK, PAPER, SMALL, Drawing
 from ctxbench.report.panels import Panel, label_of
+from ctxbench.results.rows import by_values
 
 # The network's own parts, from the one with the most MACs on; the module has the first.
 _COLOURS = ("#E3120B", "#9a9a9a", "#c4c4c4", "#dedede")
@@ -24,21 +24,19 @@ def has_network(panels: Sequence[Panel]) -> bool:
     return any(_shown(panel) for panel in panels)
 
 
-def _shown(panel: Panel) -> dict[str, pd.DataFrame]:
+def _shown(panel: Panel) -> dict[str, list[RecordRow]]:
     """The rows of each network at its largest input, by rising MACs of the module."""
-    frame = panel.frame[(panel.frame["network"] != "") & (panel.frame["network_parts"] != "")]
+    filled = [row for row in panel.rows if row["network"] and row["network_parts"]]
     found = {}
-    for network, rows in frame.groupby("network", sort=False):
-        size = rows["height"] * rows["width"]
-        largest = rows[size == size.max()]
+    for (network,), rows in by_values(filled, "network").items():
+        largest = [row for row in rows if _pixels([row]) == _pixels(rows)]
         if len(largest) > 1:
-            order = [_parts(text).get(SLOT, 0) for text in largest["network_parts"]]
-            found[str(network)] = largest.assign(order=order).sort_values("order", kind="stable")
+            found[str(network)] = sorted(largest, key=lambda row: _parts(row["network_parts"]).get(SLOT, 0))
     return found
 
 
-def _pixels(rows: pd.DataFrame) -> int:
-    return int((rows["height"] * rows["width"]).max())
+def _pixels(rows: Sequence[RecordRow]) -> int:
+    return max(int(row["height"] * row["width"]) for row in rows)
 
 
 def _parts(text: str) -> Mapping[str, int]:
@@ -49,21 +47,21 @@ def _parts(text: str) -> Mapping[str, int]:
 def macs_of_networks(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A bar for each module in each network at its largest input: the MACs of its parts, and what the module
     adds to the others."""
-    largest: dict[str, tuple[Panel, pd.DataFrame]] = {}
+    largest: dict[str, tuple[Panel, list[RecordRow]]] = {}
     for panel in panels:
         for network, rows in _shown(panel).items():
             before = largest.get(network)
             if before is None or _pixels(rows) > _pixels(before[1]):
-                largest[network] = panel, rows.assign(family="")  # a colour is a part of the network here
+                largest[network] = panel, without_family(rows)  # a colour is a part of the network here
     drawn = list(largest.values())
-    names = [names_of(panel.records_of(rows)) for panel, rows in drawn]
+    names = [names_of(rows) for _, rows in drawn]
     heights = [_LINE * own.height + 1.2 for own in names]
     beside = sheet.columns(_LEAST, 2)
     figure, found = parts("MACs of a network and of the module in it", sheet, drawn, heights, ("counted",), beside)
     drawing = Drawing(figure, "MACs of an inference by the network's own parts, and what the module adds to them.")
-    for (panel, rows), part, own in zip(drawn, found, names, strict=True):
+    for (_, rows), part, own in zip(drawn, found, names, strict=True):
         axes = part.subplots()
-        _bars(drawing, axes, panel.records_of(rows), own.middles)
+        _bars(drawing, axes, rows, own.middles)
         axes.set(ylim=(own.height, 0), xlabel="MACs (G)")
         axes.set_yticks(own.middles, own.texts)
         axes.tick_params(axis="y", length=0)

@@ -81,7 +81,6 @@ METRIC = Metric(
         *by_mode("alone_memory_{mode}_bytes", int),
     ],
     quantities=[],
-    convention=lambda values: "",
     asked_for=False,
     default=False,
     count=count,

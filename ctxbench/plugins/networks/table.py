@@ -13,6 +13,7 @@ from ctxbench.report.published import is_prefix, scaled_unit
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import convention_lines, setup, values_in
 from ctxbench.report.tables.cells import Filled, failed_cell, heading, put_together
+from ctxbench.table.numbers import Numbers
 from ctxbench.table.table import Cell, Column, Origin, Table
 
 HOW = (
@@ -60,7 +61,9 @@ def _network_table(run: RunData, every: Sequence[RecordRow], number: int) -> Tab
     title = f"What a module adds to {network} at [{str(every[0]['shape']).replace('x', ', ')}]"
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in rows]
     caption = (f"here: {setup(run, every)}.", HOW, *_slots(rows), *convention_lines(units, values_in(every)))
-    table: Table = put_together(f"{run.suite}-network-{number}", title, filled, about, caption, (), lambda: data)
+    table: Table = put_together(
+        f"{run.suite}-network-{number}", title, filled, about, caption, (), lambda: Numbers(data)
+    )
     return table
 
 

@@ -107,7 +107,7 @@ METRIC = Metric(
             decimals=1,
         ),
     ],
-    convention=lambda values: (
+    convention=(
         "Attention: matrix by which the untrained module mixes the positions of a normal input, float64, means over "
         "heads; entropy: 1 is uniform; error: |A - S| / |S|, Frobenius, S the softmax of the same queries and keys; "
         "with the convolution: A plus that of the first channel"

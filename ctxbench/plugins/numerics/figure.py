@@ -5,14 +5,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 from matplotlib.axes import Axes
 
+from ctxbench.model.metric import RecordRow
 from ctxbench.report.figures.kind import Kind
 from ctxbench.report.figures.layout import PAGE, FigureSize, multiples
 from ctxbench.report.figures.style import FAINT, TEXT, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel
+from ctxbench.results.rows import by_values
 
 _COLUMN = "spectrum_energies"
 
@@ -23,14 +24,14 @@ class _Module:
 
     panel: Panel
     name: str
-    rows: pd.DataFrame
+    rows: Sequence[RecordRow]
 
 
 def _modules(panels: Sequence[Panel]) -> list[_Module]:
     return [
         _Module(panel, str(name), rows)
         for panel in panels
-        for name, rows in panel.frame[panel.frame[_COLUMN] != ""].groupby("name", sort=False)
+        for (name,), rows in by_values((row for row in panel.rows if row[_COLUMN]), "name").items()
     ]
 
 
@@ -49,7 +50,7 @@ def energies(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
         "Share of the energy (sum of squares) in the first k singular values: of the input (dashed) and of the "
         f"untrained module's output (solid).{_shades(shown)}",
     )
-    curves = (json.loads(text) for each in shown for text in each.rows[_COLUMN])
+    curves = (json.loads(row[_COLUMN]) for each in shown for row in each.rows)
     least = min(shares[of][0] for shares in curves for of in ("in", "out"))
     for part, cells in placed:
         for axes, each in cells:
@@ -64,19 +65,19 @@ def energies(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
 
 def _shades(shown: Sequence[_Module]) -> str:
     """Meaning of the shades of a colour, where a module has several settings."""
-    several = {", ".join(each.rows["settings"]): each.name for each in shown if len(each.rows) > 1}
+    several = {", ".join(row["settings"] for row in each.rows): each.name for each in shown if len(each.rows) > 1}
     of = next(iter(several)) if len(several) == 1 else "; ".join(f"{name}: {text}" for text, name in several.items())
     return f" The shades of a colour, from dark to light: {of}." if several else ""
 
 
 def _draw(drawing: Drawing, axes: Axes, each: _Module) -> None:
-    colour = looks(each.rows["module"])[str(each.rows["module"].iloc[0])].colour
-    for place, (settings, text) in enumerate(zip(each.rows["settings"], each.rows[_COLUMN], strict=True)):
-        found = json.loads(text)
+    (look,) = looks(row["module"] for row in each.rows).values()
+    for place, row in enumerate(each.rows):
+        settings, found = row["settings"], json.loads(row[_COLUMN])
         if not place:
             axes.plot(range(1, len(found["in"]) + 1), found["in"], "--", color=FAINT)
         alpha = 1 - 0.75 * place / len(each.rows)
-        (line,) = axes.plot(range(1, len(found["out"]) + 1), found["out"], color=colour, alpha=alpha)
+        (line,) = axes.plot(range(1, len(found["out"]) + 1), found["out"], color=look.colour, alpha=alpha)
         line.set_gid(drawing.detail(f"{each.name} {settings}: {found['out'][0]:.2f} at k = 1".replace(" :", ":")))
     name, _, mark = each.name.partition(" [")  # of a local block
     axes.set_title(name)

@@ -104,7 +104,7 @@ METRIC = Metric(
         diagnostic("gradient_cosine_parameters", "Cosine, parameters", "gradient"),
         diagnostic("gradient_ratio_parameters", "Norm ratio, parameters", "gradient"),
     ],
-    convention=lambda values: (
+    convention=(
         "Gradient: one-step against all steps, cosine and ratio of lengths, of a randomly weighted sum of the "
         f"output in training mode, float64, medians over {SEEDS} seeds; parameters: all whose gradients differ"
     ),

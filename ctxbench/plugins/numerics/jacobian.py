@@ -118,7 +118,7 @@ METRIC = Metric(
         diagnostic("step_radius", "Spectral radius of dF/dM", "jacobian", reason="step_reason", decimals=None),
         diagnostic("step_condition", "Condition of I - dF/dM", "jacobian", reason="step_reason", decimals=None),
     ],
-    convention=lambda values: (
+    convention=(
         "Jacobian: largest singular values of the derivative of the ham's output Y at its input X and at the initial "
         "bases M0, and of the last step's bases at those before it (F), float64, medians over "
         f"{SEEDS} seeds; a one-step gradient leaves out the steps before the last"

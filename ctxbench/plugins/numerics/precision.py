@@ -133,7 +133,7 @@ METRIC = Metric(
         )
         for mode in MODES
     ],
-    convention=lambda values: (
+    convention=(
         "Error: |value - exact| / |exact|; exact is the same module in float64, with weights and input drawn in "
         "float32, which the case rounds to its dtype; parameters that start at 0 are drawn from [0, 1); gradient: of "
         "all parameters, of a randomly weighted sum of the output"

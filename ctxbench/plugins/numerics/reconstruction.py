@@ -86,7 +86,7 @@ METRIC = Metric(
         diagnostic("reconstruction_spread", "Its spread over seeds", "reconstruction", better="smaller", decimals=None),
         diagnostic("reconstruction_least", "Least error of the rank", "reconstruction", better="smaller"),
     ],
-    convention=lambda values: (
+    convention=(
         f"Reconstruction: |X - M Z^T| / |X| of the matrix that the ham factors, float64, of a non-negative feature "
         f"map of low rank with noise; mean and standard deviation over {SEEDS} seeds of the bases, online ones "
         f"after {WARM_FORWARDS} other maps; least: by the singular values of X"

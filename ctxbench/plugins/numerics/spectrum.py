@@ -119,7 +119,7 @@ METRIC = Metric(
             "spectrum_gain_best", "Gain of the truncated SVD", "spectrum", reason="gain_reason", unit="dB", decimals=2
         ),
     ],
-    convention=lambda values: (
+    convention=(
         f"Spectrum: of the first image, a non-negative map of rank {RANK} with noise ({NOISE:g} of the signal), "
         f"float64, untrained, in eval, medians over {SEEDS} seeds; effective rank: exponential of the entropy of the "
         "singular values; gain: of the ham without its breads and of the best matrix of its rank, against the clean map"

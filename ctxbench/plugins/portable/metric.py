@@ -123,7 +123,7 @@ METRIC = Metric(
             for name, target in TARGETS.items()
         ),
     ],
-    convention=lambda values: (
+    convention=(
         "Whole in targets: how many of the targets tried take the module whole, in float32 and for this input; a "
         "target's column: operators that stay outside of its accelerator; Core ML is converted and not run; for "
         "LiteRT's GPU: operators that published rules refuse, not tried"

@@ -72,6 +72,6 @@ METRIC = Metric(
         *by_mode("latency_{mode}_errors", str, json=dict),
     ],
     quantities=[],
-    convention=lambda values: CONVENTION,
+    convention=CONVENTION,
     count=count,
 )

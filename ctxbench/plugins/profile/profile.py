@@ -13,6 +13,7 @@ from ctxbench.base.mode import Mode
 from ctxbench.base.number import CONFIDENCE, Number
 from ctxbench.plugins.memory.profile import Phase
 from ctxbench.plugins.profile.costs import Cost, Roof
+from ctxbench.table.numbers import Numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,11 +205,9 @@ class Pass:
         share = ms.value / self.sum_ms.value if self.sum_ms.value else 0.0
         return Part(f"{name}{mark}", line, tuple(costs), ms, forward, backward, share, self.roof, **sums)
 
-    def frame(self, by: By, lines: Lines = "own") -> "pd.DataFrame":
-        """The same as a frame, a row a part; times in ms, sizes in bytes."""
-        import pandas as pd
-
-        return pd.DataFrame([self._row(by, part) for part in self.parts(by, lines)])
+    def rows(self, by: By, lines: Lines = "own") -> list[dict[str, object]]:
+        """The same as plain numbers, a row a part; times in ms, sizes in bytes."""
+        return [self._row(by, part) for part in self.parts(by, lines)]
 
     def _row(self, by: By, part: Part) -> dict[str, object]:
         times = {"ms": part.ms.value, "ms_low": part.ms.low, "ms_high": part.ms.high}
@@ -265,9 +264,11 @@ class Profile:
 
     def frame(self, by: By = "line", lines: Lines = "own") -> "pd.DataFrame":
         """The costs of all passes by `line`, `submodule` or `operator`; times in ms, sizes in bytes."""
-        import pandas as pd
+        return Numbers.of_rows(self.rows(by, lines)).frame
 
-        return pd.concat([each.frame(by, lines) for each in self.passes.values()], ignore_index=True)
+    def rows(self, by: By = "line", lines: Lines = "own") -> list[dict[str, object]]:
+        """The same as rows."""
+        return [row for each in self.passes.values() for row in each.rows(by, lines)]
 
 
 def measured(samples: Sequence[float]) -> Number:

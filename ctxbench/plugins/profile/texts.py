@@ -3,6 +3,7 @@
 from ctxbench.base.mode import NOUNS, Mode
 from ctxbench.base.number import significant
 from ctxbench.plugins.profile.profile import BYS, Lines, Pass, Profile
+from ctxbench.table.numbers import Numbers
 
 # The probability of an interval of measured times.
 INTERVAL = 0.95
@@ -86,9 +87,7 @@ def roofline(profile: Profile) -> str:
 
 def as_csv(profile: Profile, lines: Lines) -> str:
     """All rows: the column `by` says what a row is of, `name` which one."""
-    import pandas as pd
-
-    from ctxbench.table.table import csv_of
-
-    frames = [profile.frame(by, lines).rename(columns={by: "name"}) for by in BYS]
-    return csv_of(pd.concat(frames, keys=BYS, names=["by"]).reset_index(level=0))
+    rows = [(by, row) for by in BYS for row in profile.rows(by, lines)]
+    return Numbers.of_rows(
+        [{"by": by} | {"name" if key == by else key: value for key, value in row.items()} for by, row in rows]
+    ).csv

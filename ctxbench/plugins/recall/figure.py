@@ -3,21 +3,23 @@
 from collections import Counter
 from collections.abc import Sequence
 
-import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.base.number import significant
 from ctxbench.model.metric import RecordRow
-from ctxbench.model.metrics import quantity
+from ctxbench.model.metrics import quantities, quantity
 from ctxbench.plugins.recall.metric import KINDS, accuracy_of, first_of
 from ctxbench.report.figures.kind import Kind
 from ctxbench.report.figures.labels import freeze_layout, place_labels
-from ctxbench.report.figures.layout import PAGE, FigureSize, names_of, parts, wrapped
+from ctxbench.report.figures.layout import PAGE, FigureSize, names_of, parts, without_family, wrapped
 from ctxbench.report.figures.points import front_of
 from ctxbench.report.figures.style import FAINT, INK, PALE, SMALL, TEXT, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel, label_of, origin_of
+from ctxbench.results.rows import is_filled
 
+# A point, its place on both axes.
+Place = tuple[float, float]
 # Percent: ten digits.
 CHANCE = 10
 # What ability is drawn against, where a run has it.
@@ -33,22 +35,24 @@ def has_recall(panels: Sequence[Panel]) -> bool:
     return any(len(_rows(panel)) > 1 for panel in panels)
 
 
-def _rows(panel: Panel) -> pd.DataFrame:
+def _rows(panel: Panel) -> list[RecordRow]:
     """The rows that were trained, the most able first: on the tasks in turn."""
-    columns = [f"recall_{kind}" for kind in _kinds(panel.frame)]
-    trained = panel.frame.dropna(subset=columns, how="all") if columns else panel.frame.iloc[:0]
-    return trained.sort_values(columns, ascending=False, kind="stable") if columns else trained
+    columns = [f"recall_{kind}" for kind in _kinds(panel.rows)]
+    trained = [row for row in panel.rows if any(row[column] is not None for column in columns)]
+    return sorted(
+        trained, key=lambda row: [-1.0 if row[column] is None else row[column] for column in columns], reverse=True
+    )
 
 
-def _kinds(frame: pd.DataFrame) -> list[str]:
+def _kinds(rows: Sequence[RecordRow]) -> list[str]:
     """The kinds of task that any row was trained on."""
-    return [kind for kind in KINDS if f"recall_{kind}" in frame and frame[f"recall_{kind}"].notna().any()]
+    return [kind for kind in KINDS if is_filled(rows, f"recall_{kind}")]
 
 
 def recall_by_task(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A column for each task: what each seed reached, their mean or median, and a line at chance."""
-    shown = [(panel, rows.assign(family="")) for panel in panels if len(rows := _rows(panel)) > 1]
-    names = [names_of(panel.records_of(rows)) for panel, rows in shown]
+    shown = [(panel, without_family(rows)) for panel in panels if len(rows := _rows(panel)) > 1]
+    names = [names_of(rows) for _, rows in shown]
     heights = [0.9 * own.height + 0.7 for own in names]
     figure, found = parts("Recall: which context a module brings", sheet, shown, heights, ("trained",))
     drawing = Drawing(
@@ -56,11 +60,11 @@ def recall_by_task(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing
         "Pale: each seed. Of segment the mean IoU, mean over seeds; elsewhere the accuracy, median over seeds. Dotted: "
         "chance.",
     )
-    for (panel, rows), part, own in zip(shown, found, names, strict=True):
+    for (_, rows), part, own in zip(shown, found, names, strict=True):
         kinds = _kinds(rows)
         all_axes = part.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
         for kind, axes in zip(kinds, all_axes, strict=True):
-            _task(drawing, axes, panel.records_of(rows), kind, own.middles)
+            _task(drawing, axes, rows, kind, own.middles)
             axes.set(ylim=(own.height, 0), xlim=(0, 100), title=kind)
             axes.tick_params(axis="y", length=0)
             axes.grid(axis="x")
@@ -88,21 +92,21 @@ def has_ability(panels: Sequence[Panel]) -> bool:
     return any(len(_with_costs(panel)) > 1 for panel in panels)
 
 
-def _with_costs(panel: Panel) -> pd.DataFrame:
+def _with_costs(panel: Panel) -> list[RecordRow]:
     """The rows with all costs that any trained row has; none without a cost."""
     rows = _rows(panel)
     columns = [quantity(key).column for key in _costs(rows)]
-    return rows.dropna(subset=columns) if columns else rows.iloc[:0]
+    return [row for row in rows if columns and None not in [row[column] for column in columns]]
 
 
-def _costs(rows: pd.DataFrame) -> list[str]:
-    return [key for key in COSTS if quantity(key).column in rows and rows[quantity(key).column].notna().any()]
+def _costs(rows: Sequence[RecordRow]) -> list[str]:
+    return [key for key in COSTS if key in quantities() and is_filled(rows, quantity(key).column)]
 
 
 def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Accuracy on each task against the time and the memory of a block, with the front of what nothing beats."""
     shown = [(panel, rows) for panel in panels if len(rows := _with_costs(panel)) > 1]
-    every = pd.concat([rows for _, rows in shown])
+    every = [row for _, rows in shown for row in rows]
     kinds, costs = _kinds(every), _costs(every)
     columns = len(kinds) if sheet.columns(_LEAST, len(kinds)) == len(kinds) else len(costs)
     cells = [(kind, key) for key in costs for kind in kinds]
@@ -114,29 +118,29 @@ def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
         figure,
         "What was reached on small tasks, against costs; named, on the dashed line: nothing is cheaper and better.",
     )
-    named: list[tuple[Axes, Panel, pd.DataFrame, pd.DataFrame]] = []
-    for (panel, rows), part in zip(shown, found, strict=True):
+    named: list[tuple[Axes, list[tuple[RecordRow, Place]], list[Place]]] = []
+    for (_, rows), part in zip(shown, found, strict=True):
         grid = part.subplots(lines, columns, sharey=True)
         for (kind, key), axes in zip(cells, grid.flat, strict=True):
-            named.append((axes, panel, *_against(drawing, axes, panel, rows, kind, key)))
+            named.append((axes, *_against(drawing, axes, rows, kind, key)))
     freeze_layout(figure)
-    for axes, panel, front, others in named:
-        texts = [wrapped(label_of(row), _NAME) for row in panel.records_of(front)]
-        if len(front):
-            place_labels(axes, front["x"], front["y"], texts, [3.0] * len(front), others[["x", "y"]])
+    for axes, front, others in named:
+        if front:
+            x, y = zip(*(place for _, place in front), strict=True)
+            texts = [wrapped(label_of(row), _NAME) for row, _ in front]
+            place_labels(axes, x, y, texts, [3.0] * len(front), others)
     return drawing
 
 
 def _against(
-    drawing: Drawing, axes: Axes, panel: Panel, rows: pd.DataFrame, kind: str, key: str
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Draw the points and the front, and return the front's points and the others."""
-    each, appearance = quantity(key), looks(rows["module"])
-    placed = rows.assign(x=rows[each.column].astype("float64") / each.unit.factor, y=rows[f"recall_{kind}"])
+    drawing: Drawing, axes: Axes, rows: Sequence[RecordRow], kind: str, key: str
+) -> tuple[list[tuple[RecordRow, Place]], list[Place]]:
+    """Draw the points and the front, and return the front's rows with their points, and the other points."""
+    each, appearance = quantity(key), looks(row["module"] for row in rows)
     before: Counter[str] = Counter()
-    ordered = placed.sort_values(["family", "module"], kind="stable")
-    for row, x in zip(panel.records_of(ordered), ordered["x"], strict=True):
-        y = row[f"recall_{kind}"]
+    points: list[tuple[RecordRow, Place]] = []
+    for row in sorted(rows, key=lambda row: (row["family"], row["module"])):
+        x, y = row[each.column] / each.unit.factor, row[f"recall_{kind}"]
         look, fill = appearance[row["module"]], _FILLS[before[row["module"]] % len(_FILLS)]
         before[row["module"]] += 1
         place = ([], []) if y is None else ([x], [y])
@@ -147,18 +151,21 @@ def _against(
                 axes.vlines(x, *found.ends, color=look.colour, alpha=PALE, linewidth=0.7)
             text = f"{label_of(row)}, {kind}: {y:.0f} %, {significant(x)} {each.unit.symbol}"
             point.set_gid(drawing.detail(text))
-    able = placed[placed["y"] > 2 * CHANCE]
-    front = able.loc[front_of(able.assign(y=-able["y"])).index]
-    axes.step(front["x"], front["y"], where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
+            points.append((row, (x, y)))
+    able = [point for point in points if point[1][1] > 2 * CHANCE]
+    front = [able[place] for place in front_of([(x, -y) for _, (x, y) in able])]
+    x_front, y_front = [x for _, (x, _) in front], [y for _, (_, y) in front]
+    axes.step(x_front, y_front, where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
     axes.axhline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
     axes.margins(x=0.12)
     log_axis(axes, "x")
     axes.set(ylim=(0, 105), title=kind, ylabel="IoU or accuracy (%)")
     axes.label_outer()
-    axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, panel.records_of(rows)).partition(',')[0]})")
+    axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, rows).partition(',')[0]})")
     axes.tick_params(labelbottom=True)
     axes.grid(which="major")
-    return front, placed[placed["y"].notna()].drop(front.index)
+    named = {row["case"] for row, _ in front}
+    return front, [place for row, place in points if row["case"] not in named]
 
 
 FIGURES = (

@@ -322,7 +322,7 @@ METRIC = Metric(
             decimals=0,
         ),
     ],
-    convention=lambda values: (
+    convention=(
         "Recall: accuracy of a small network around the module, trained on scenes of handwritten digits; chance is "
         "10 %, and the recognition of the digits allows about 95 %; segment: mean IoU of noisy regions, mean over "
         "seeds; global: the framed digit, lookup: the one with the same mark, where: the one at the mirrored place, "

@@ -30,7 +30,7 @@ METRIC = Metric(
             ("export_operators", "export_operators", "Operators", Unit(""), "operators"),
         )
     ],
-    convention=lambda values: (
+    convention=(
         "Export: seconds to write the module as ONNX, and of the runtime to open it; the file, MiB = 2^20 bytes; "
         "operators that the runtime's optimisation has left"
     ),

@@ -148,7 +148,7 @@ METRIC = Metric(
         ),
         diagnostic("loss_gap", "Distance of the loss from float32's", "loss", decimals=None, better="smaller"),
     ],
-    convention=lambda values: (
+    convention=(
         "Finite up to: the largest scale of a standard normal input (0 and the powers of 4 to 4096 are tried) at "
         "which no operator makes infinity or NaN of finite numbers, and the operator that does at the next; in a "
         "training pass, whose output gets a standard normal gradient; gradients are tried as far as the forward pass "

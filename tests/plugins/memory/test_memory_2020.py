@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import ctxbench
-from ctxbench.report.published import frame_with_published
+from ctxbench.report.published import numbers_with_published, with_published
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.suite import suite_table
 
@@ -34,7 +34,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(tmp_path: Path, device: str
 
 def test_fifteen_of_the_papers_sixteen_figures_are_those_of_2020(tmp_path: Path) -> None:
     ctxbench.run("table3", static=True, out=tmp_path / "run")
-    frame = frame_with_published(open_run(tmp_path / "run")).set_index("module")
+    frame = numbers_with_published(with_published(open_run(tmp_path / "run"))).frame.set_index("module")
     other = []
     for mode in ("train", "infer"):
         assert frame[f"memory_{mode}_published"].isna().all()

@@ -10,9 +10,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ctxbench.base.call_sites import WRAPPER, CallSite
 from ctxbench.base.mode import Mode
-from ctxbench.model.metrics import metrics
 from ctxbench.plugins.memory.convention import CONVENTION
 from ctxbench.plugins.memory.explain import explain
+from ctxbench.plugins.memory.metric import convention
 from ctxbench.plugins.memory.plot import plot
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import Allocation, MemoryProfile, Step
@@ -246,4 +246,4 @@ def test_the_drawing_is_written(profile: MemoryProfile, tmp_path: Path, suffix: 
 
 
 def test_the_memory_convention_is_that_of_the_predictor() -> None:
-    assert CONVENTION in metrics()["memory"].convention(lambda column: [])
+    assert CONVENTION in convention(lambda column: [])

@@ -21,7 +21,6 @@ from ctxbench.plugins.recall.metric import STEP_S, Recall, learned_of, sentence,
 from ctxbench.plugins.recall.suites import recall_rank as rank_claims
 from ctxbench.plugins.recall.training import RATES
 from ctxbench.results.claims import Rows, Verdict
-from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra("recall")]  # small trainings, which take seconds together
@@ -124,7 +123,7 @@ def test_a_row_has_the_accuracies_of_its_seeds_and_why_there_is_none(
     done = command("run", "--suite", suite, "--device", "cpu", "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert "the training on global diverged: the loss was nan at step 1" in done.stdout
-    first, second = rows_of(RunFolder.open(tmp_path / "run").frame())
+    first, second = RunFolder.open(tmp_path / "run").rows()
     curve = json.loads(first["recall_curve"])
     assert list(curve) == ["global", "lookup-4"]
     assert len(curve["lookup-4"]["accuracies"]) == 2
