@@ -89,6 +89,7 @@ OF_TASK: dict[str, Any] = {
     "metrics": ["macs"],
     "counter": "torchprofile",
     "force": True,
+    "kept": "folder",
 }
 
 

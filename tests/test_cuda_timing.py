@@ -282,11 +282,12 @@ def test_the_processes_of_a_case_share_what_was_compiled_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(CACHES[0], raising=False)
-    plan = Plan(Measure(), ["latency"], compiled=tmp_path)
+    plan = Plan(Measure(), ["latency"], kept=tmp_path)
     tasks = [plan.task(Case("sa", REFERENCE, {}, (1, 8, size, size), execution="compile")) for size in (4, 4, 8)]
+    assert plan.task(Case("sa", REFERENCE, {}, (1, 8, 4, 4), device="meta", execution="compile")).kept == ""
     folders = []
     for task in tasks:
-        with compiler_caches(task.compiled):
+        with compiler_caches(task.kept):
             folders.append(Path(os.environ[CACHES[0]]))
             folders[-1].mkdir(parents=True, exist_ok=True)
     assert folders[0] == folders[1] != folders[2]

@@ -254,7 +254,7 @@ def test_a_runtime_does_not_hide_that_a_module_returns_a_tuple(monkeypatch: pyte
     class Runtime(Execution):
         name, exports = "runtime", True
 
-        def build(self, model: torch.nn.Module, x: Tensor) -> Built:
+        def build(self, model: torch.nn.Module, x: Tensor, kept: str = "") -> Built:
             return Built(lambda given: given)
 
     monkeypatch.setattr("ctxbench.worker.measurement.execution", lambda name: Runtime())

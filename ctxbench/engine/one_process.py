@@ -1,6 +1,7 @@
 """Has a case measured in one process, and turns what that process reports into a record."""
 
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -40,13 +41,13 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan for each case. The processes of a case share what was compiled for it, if there is a folder `compiled`."""
+    """Plan for each case. Its processes share what was compiled or exported for it, if there is a folder `kept`."""
 
     measure: Measure
     metrics: Sequence[str]
     counter: str = "ctxbench"
     force: bool = False
-    compiled: Path | None = None
+    kept: Path | None = None
 
     def once(self) -> "Plan":
         """Part of the plan that one process of a case measures for all of them."""
@@ -62,7 +63,8 @@ class Plan:
         return 1 + (self.measure.processes if self.repeated().metrics else 0)
 
     def task(self, case: Case) -> MeasureCase:
-        own = str(self.compiled / sha256(case.id.encode()).hexdigest()[:16]) if self.compiled else ""
+        runs = self.kept is not None and has_clock(case.device)
+        own = f"{self.kept}{os.sep}{sha256(case.id.encode()).hexdigest()[:16]}" if runs else ""
         return MeasureCase(case, self.measure, self.metrics, self.counter, self.force, own)
 
 

@@ -43,15 +43,15 @@ def execute(
 
     Process 0 of a case measures what needs one process, in `executor`. Its times are measured in rounds, each with a
     new interpreter and with the cases in another order, so that a drift of the machine falls on all of them alike. What
-    process 0 has compiled the others find. A case that fails takes part in no later round. Each process is on disk
-    before the next begins.
+    process 0 has compiled or exported the others find. A case that fails takes part in no later round. Each process is
+    on disk before the next begins.
     """
     reused = (folder.meta.get("reused") or {}).get("cases", ())
-    compiles = any(execution(case.execution).compiles for case in cases)
-    with temporary_folder() if compiles else nullcontext() as compiled:
+    keeps = any(execution(case.execution).has_limit for case in cases)
+    with temporary_folder() if keeps else nullcontext() as kept:
         run = Rounds(
             cases,
-            replace(plan, compiled=compiled),
+            replace(plan, kept=kept),
             reporter,
             lambda number, outcome: outcome.write(folder, number),
             folder.finished(),

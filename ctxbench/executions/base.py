@@ -58,8 +58,11 @@ class Execution:
     def load(self, model: "nn.Module") -> None:
         """Change a new module in place."""
 
-    def build(self, model: "nn.Module", x: "Tensor") -> Built:
-        """Build the inference pass for inputs such as `x`. The module's weights are those of this moment."""
+    def build(self, model: "nn.Module", x: "Tensor", kept: str = "") -> Built:
+        """Build the inference pass for inputs such as `x`. The module's weights are those of this moment.
+
+        What was exported stays in the folder `kept`, if one is given, for the other processes of the case.
+        """
         return Built(model)
 
     def step(self, step: "Step", device: "Device") -> "Step":

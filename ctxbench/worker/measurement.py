@@ -44,11 +44,11 @@ class CaseMeasurement:
         counter: str = "ctxbench",
         force: bool = False,
         any_network: bool = False,
-        compiled: str = "",
+        kept: str = "",
     ) -> None:
         self.case, self.settings, self.emit, self.counter, self.force = case, settings, emit, counter, force
         self.is_block = not (case.network or any_network)
-        self.compiled, self.finds_compiled = compiled, os.path.exists(compiled)
+        self.kept, self.finds_compiled = kept, os.path.exists(kept)
         self.predicted_bytes: int | None = None
         self._side_effects = SideEffects()
         self.entry = case.entry  # from here on the module's code may run
@@ -75,7 +75,7 @@ class CaseMeasurement:
         if not any(metric.asked_for and (metric.measure or metric.time) for metric in wanted):
             return
         self.execution.check(self.case.device, self.case.dtype, self.case.memory_format)
-        with compiler_caches(self.compiled) if self.execution.compiles else nullcontext():
+        with compiler_caches(self.kept) if self.execution.compiles else nullcontext():
             self._measure(wanted)
 
     def _compute(self, wanted: Sequence[Metric]) -> None:
@@ -151,7 +151,7 @@ class CaseMeasurement:
         if self.execution.exports:  # a runtime gives a list of tensors, whatever the module returns
             with torch.inference_mode():
                 check_type(self.model.eval()(self.x), self.case)
-        return self.execution.build(self.model, self.x)
+        return self.execution.build(self.model, self.x, self.kept)
 
     @cached_property
     def device(self) -> devices.Device:

@@ -41,7 +41,7 @@ class MatmulRate:
 class MeasureCase:
     """Measure these metrics of a case; with `force`, even if it is predicted not to fit into memory.
 
-    What is compiled for the case is kept in the folder `compiled`, if one is given.
+    What is compiled or exported for the case is kept in the folder `kept`, if one is given.
     """
 
     case: Case
@@ -49,7 +49,7 @@ class MeasureCase:
     metrics: Sequence[str]
     counter: str = "ctxbench"
     force: bool = False
-    compiled: str = ""
+    kept: str = ""
 
 
 @dataclass(frozen=True, slots=True)

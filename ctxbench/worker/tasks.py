@@ -83,9 +83,9 @@ def perform(task: Task, emit: Emit) -> None:
                     if isinstance(task, MatmulRate):
                         CaseMeasurement(task.case, task.measure, telling).measure_matmul()
                     else:
-                        CaseMeasurement(
-                            task.case, task.measure, telling, task.counter, task.force, compiled=task.compiled
-                        ).run(task.metrics)
+                        CaseMeasurement(task.case, task.measure, telling, task.counter, task.force, kept=task.kept).run(
+                            task.metrics
+                        )
                 telling.tell()
 
 

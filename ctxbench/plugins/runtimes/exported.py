@@ -4,6 +4,7 @@ import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter  # bound before a module can replace it
 from typing import TYPE_CHECKING, ClassVar
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.fx import Node
 
+# The exported module; weights of more than 2 GB are beside it, in files whose names begin so.
+FILE = "module.onnx"
 # An operator in the text of an exporter's error, and the line of the module that called it.
 _OPERATOR = re.compile(r"\b(aten|prims|torchvision)\.[\w.]+|\b(aten|prims)::\w+")
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
@@ -47,15 +50,20 @@ class Exported(Execution):
         if memory_format != "contiguous":
             raise Unsupported(f"{self.name} takes contiguous inputs, not {memory_format}")
 
-    def build(self, model: "nn.Module", x: "Tensor") -> Built:
+    def build(self, model: "nn.Module", x: "Tensor", kept: str = "") -> Built:
         from ctxbench.devices import Unsupported
 
-        with temporary_folder() as folder:
-            path = folder / "module.onnx"
-            begin = perf_counter()
-            export(model, x, path, self.dynamic)
-            exported_s = perf_counter() - begin
-            size = sum(each.stat().st_size for each in path.parent.iterdir())
+        with nullcontext(Path(kept)) if kept else temporary_folder() as folder:
+            path, exported_s = folder / FILE, None
+            if not path.exists():
+                begin = perf_counter()
+                new = folder / "new" / FILE
+                new.parent.mkdir(parents=True, exist_ok=True)
+                export(model, x, new, self.dynamic)
+                exported_s = perf_counter() - begin
+                for each in sorted(new.parent.iterdir(), reverse=True):  # the file itself after its weights
+                    each.rename(folder / each.name)
+            size = sum(each.stat().st_size for each in folder.glob(f"{FILE}*"))
             begin = perf_counter()
             try:
                 forward, operators = self.open(path)

@@ -124,6 +124,19 @@ def test_a_runtime_computes_what_torch_computes(way: Exported, key: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", HAVE)
+def test_another_process_of_a_case_opens_what_the_first_exported(way: Exported, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = registry.get("sa").build(16).eval(), torch.randn(2, 16, 7, 6)
+    first, second = (way.build(model, x, str(tmp_path / "case")) for _ in range(2))
+    assert first.facts["export_s"] > 0
+    assert "export_s" not in second.facts
+    assert first.facts["export_bytes"] == second.facts["export_bytes"]
+    assert first.facts["export_operators"] == second.facts["export_operators"]
+    assert torch.equal(first.forward(x), second.forward(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", HAVE)
 @pytest.mark.parametrize("key", ["ham_cd", "apnb", "ppm", "apc", "dm", "agent"])
 def test_forms_for_an_export_compute_the_same(way: Exported, key: str) -> None:
     torch.manual_seed(0)
