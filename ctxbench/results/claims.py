@@ -232,7 +232,7 @@ def keeps(rows: Rows, mode: str, execution: str, **wanted: Any) -> Outcome:
     """Outcome of an execution that adds no more error than another order of sums does."""
     eager, other = (rows.number(f"error_{mode}", **wanted, execution=each) for each in ("eager", execution))
     kept = other <= max(ROUNDING * eager, RELATIVE)
-    return kept, "" if kept else f"{other:.1e}, eager {eager:.1e}"
+    return kept, "" if kept else f"{other:.1e} against {eager:.1e}"
 
 
 def claims_of(suite: str, title: str) -> Sequence[Claim]:

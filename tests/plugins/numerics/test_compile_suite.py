@@ -53,7 +53,7 @@ def test_claims_worked_by_hand() -> None:
     assert gradient == ("undecided", f"holds: 2 of 4; undecided: 2 of 4 ({unknown})")
     assert output == (
         "not supported",
-        f"holds: 2 of 4; does not hold: 1 of 4 (b 2.0e-03, eager 1.0e-07); undecided: 1 of 4 ({failed})",
+        f"holds: 2 of 4; does not hold: 1 of 4 (b 2.0e-03 against 1.0e-07); undecided: 1 of 4 ({failed})",
     )
     assert train == (
         "not supported",
