@@ -19,14 +19,15 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "results" / "commands.csv"
 # Arguments of ctxbench, and the goal in units of `import torch`; OUT is a new folder.
 COMMANDS = {
-    "--help": 0.08,
-    "list": 0.10,
-    "run --static --modules sa --out OUT": 1.4,
-    "run --suite table3 --static --out OUT": 2.0,
+    "--help": 0.06,
+    "list": 0.12,
+    "show ham_nmf": 0.2,
+    "run --static --modules sa --out OUT": 1.3,
+    "run --suite table3 --static --out OUT": 1.5,
     "run --suite field --static --out OUT": 4.0,
     "predict ham_nmf --for a100-40gb --mode infer": 1.3,
     "run --suite table3 --dry-run": 1.5,
-    "report results/table3-cpu --out OUT": 2.5,
+    "report results/table3-cpu --out OUT": 2.0,
 }
 
 

@@ -46,7 +46,7 @@ def imported(code: str, folder: Path) -> set[str]:
         pytest.param(
             ["predict", "sa", "--for", "t4", *SHAPE], {"pydantic", "rich"}, marks=pytest.mark.plugin("predict")
         ),
-        (RUN, {"numpy", "pydantic", "rich"}),
+        (RUN, {"pydantic", "rich"}),
         (
             ["report", "run", "--out", "page"],
             {"jinja2", "matplotlib", "numpy", "pydantic", "scipy", "scipy.special"},

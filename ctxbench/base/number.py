@@ -21,6 +21,8 @@ CONFIDENCE = 0.8
 CONFIDENCE_SDS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 # The source of error that no two predicted times share.
 KERNELS = "kernels"
+# An interval over fewer processes would be hundreds of standard errors wide.
+FEWEST_PROCESSES = 3
 # Intervals that are this many times apart are told apart even where other work disturbed the times, but by no number.
 CLEAR_FACTOR = 5.0
 
@@ -70,8 +72,6 @@ class Number:
     @property
     def reason_not_comparable(self) -> str:
         """Reason for no verdict on this number; empty if one is possible."""
-        from ctxbench.base.statistics import FEWEST_PROCESSES  # imports numpy, which names and columns do not need
-
         if self.disturbed:
             return f"other work kept {self.others_share:.0%} of the cores busy"
         return f"fewer than {FEWEST_PROCESSES} processes" if self.high == math.inf else ""
@@ -168,7 +168,7 @@ def ratio(first: Number, second: Number) -> Number:
 
     Of two predicted times, the band has the sources of error in which the two differ.
     """
-    from ctxbench.base.statistics import FEWEST_PROCESSES, t_interval  # as above
+    from ctxbench.base.statistics import t_interval  # imports numpy, which names and columns do not need
 
     if first.origin == second.origin == "predicted" and first.has_interval and second.has_interval:
         return _predicted(first, second)

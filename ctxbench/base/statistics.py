@@ -9,14 +9,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ctxbench.base.number import FEWEST_PROCESSES
+
 FloatArray = NDArray[np.float64]
 StopReason = Literal["interval", "budget"]
 
 CONFIDENCE = 0.95
 # Samples at the first look of a stopping rule, and how much their count grows until the next.
 FIRST_LOOK, LOOK_GROWTH = 30, 1.5
-# An interval over fewer processes would be hundreds of standard errors wide.
-FEWEST_PROCESSES = 3
 # Scales a median absolute deviation to the standard deviation of a normal distribution.
 MAD_TO_SIGMA = 1.4826
 OUTLIER_SIGMAS = 3.0

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ctxbench.base import disk
 from ctxbench.base.number import Number, rough_ratio
-from ctxbench.base.statistics import Line
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity, read_number
 from ctxbench.model.read_suite import package_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ctxbench.base.statistics import Line
 
 HAMS = ("ham_nmf", "ham_cd", "ham_vq")
 # The error of an execution is rounding up to this many times the eager one's, or below RELATIVE: its sums are in
@@ -216,7 +217,7 @@ def tally(
     return decided(_all(outcomes), "; ".join(texts))
 
 
-def slope(line: Line) -> Number:
+def slope(line: "Line") -> Number:
     """The slope of a fitted line, with its interval."""
     return Number(line.slope, line.low, line.high)
 
