@@ -1,9 +1,9 @@
-"""Finds how far predicted times of passes are off alike on a card: with that error the band holds 80 % of them.
+"""Finds the errors of predicted times with which their band holds 80 % of passes.
 
 Reads the passes that no fit has seen, results/prediction/networks.csv and validation.csv: those of a known card, whose
-kernels or other networks were fitted, and those of a card that was left out. Writes the two errors, standard deviations
-of logarithms, to ctxbench/plugins/predict/errors.csv. The bands of both files are written anew: a pass has the error
-that the other cards give, or of networks on a known card the networks of other kin.
+kernels or other networks were fitted, and those of a card that was left out. Writes the error of each kind of card and
+that of training, standard deviations of logarithms, to ctxbench/plugins/predict/errors.csv. The bands of both files are
+written anew: a pass has the errors that the other cards give, or of networks on a known card the networks of other kin.
 
 Run, after calibrate_time.py and validate_time.py: python research/band_widths.py
 """
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
-from ctxbench.base.number import CONFIDENCE, CONFIDENCE_SDS
+from ctxbench.base.number import CONFIDENCE, CONFIDENCE_SDS, TRAINING
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "prediction"
@@ -26,49 +26,75 @@ CARDS = {"networks left out": "known", "model": "known", "card left out": "unkno
 # Whole passes that others measured.
 SOURCES = ("timm", "NeuSight passes")
 HEADER = "# Written by research/band_widths.py from results/prediction/networks.csv and validation.csv.\n"
+# The source of error that all passes on a card share, and the column that names the card.
+DEVICE = "device"
+KIN = "kin"
 Row = dict[str, str]
 
 
-def device_sd(rows: Sequence[Mapping[str, str]]) -> float:
-    """The error with which the band holds 80 % of passes, each card counting the same; `errors` has the other parts."""
-    counts = Counter(row["device"] for row in rows)
+def sd_of(source: str, rows: Sequence[Mapping[str, str]]) -> float:
+    """The error of a source with which the band holds 80 % of passes; `errors` has the other parts.
+
+    Of the device's each card counts the same, of training's, which few cards have, each pass.
+    """
+    counts = Counter(_counted_by(source, row) for row in rows)
     needed = []
     for row in rows:
         apart = math.log(float(row["measured_ms"]) / float(row["predicted_ms"])) / CONFIDENCE_SDS
-        needed.append((math.sqrt(max(0.0, apart**2 - _rest(row) ** 2)), 1 / counts[row["device"]]))
+        needed.append((math.sqrt(max(0.0, apart**2 - _rest(source, row) ** 2)), 1 / counts[_counted_by(source, row)]))
     needed.sort()
     held = accumulate(weight / len(counts) for _, weight in needed)
     return float(f"{next(sd for (sd, _), share in zip(needed, held, strict=True) if share >= CONFIDENCE):.3g}")
 
 
-def _rest(row: Mapping[str, str]) -> float:
-    return math.hypot(*(sd for source, sd in json.loads(row["errors"]).items() if source != "device"))
+def _counted_by(source: str, row: Mapping[str, str]) -> str:
+    return row["device"] if source == DEVICE else ""
 
 
-def banded(row: Row, sd: float) -> Row:
-    """A row with the band that this error of the device gives."""
-    factor, value = math.exp(CONFIDENCE_SDS * math.hypot(sd, _rest(row))), float(row["predicted_ms"])
-    errors = json.dumps({**json.loads(row["errors"]), "device": sd})
-    return {**row, "low_ms": f"{value / factor:.4g}", "high_ms": f"{value * factor:.4g}", "errors": errors}
+def _rest(source: str, row: Mapping[str, str]) -> float:
+    return math.hypot(*(sd for each, sd in json.loads(row["errors"]).items() if each != source))
 
 
-def left_out_with(row: Mapping[str, str]) -> str:
-    """The rows that are left out together with one: of a network on a known card its kin, else those of its card."""
-    is_network = row["known"] == "networks left out"
-    return re.split(r"[_\d]", row["what"])[0] if is_network else row["device"]
+def found_in(passes: Sequence[Row]) -> dict[str, float]:
+    """The error of a card that is "known" or "unknown", by inference; and of "training", beside that of a known card."""
+    infer = [row for row in passes if row["mode"] == "infer"]
+    found = {
+        card: sd_of(DEVICE, [row for row in infer if CARDS[row["known"]] == card]) for card in ("known", "unknown")
+    }
+    known = [row for row in passes if row["mode"] != "infer" and CARDS[row["known"]] == "known"]
+    return {**found, TRAINING: sd_of(TRAINING, [banded(row, {**found, TRAINING: 0.0}) for row in known])}
+
+
+def banded(row: Row, sds: Mapping[str, float]) -> Row:
+    """A row with the band that these errors give."""
+    errors = {**json.loads(row["errors"]), DEVICE: sds[CARDS[row["known"]]]}
+    if row["mode"] != "infer":
+        errors[TRAINING] = sds[TRAINING]
+    factor, value = math.exp(CONFIDENCE_SDS * math.hypot(*errors.values())), float(row["predicted_ms"])
+    return {**row, "low_ms": f"{value / factor:.4g}", "high_ms": f"{value * factor:.4g}", "errors": json.dumps(errors)}
+
+
+def left_out_with(row: Mapping[str, str]) -> tuple[str, str]:
+    """Column and value that rows which are left out together share: a network on a known card its kin, else the card."""
+    return (KIN, _kin(row)) if row["known"] == "networks left out" else (DEVICE, row["device"])
+
+
+def _kin(row: Mapping[str, str]) -> str:
+    return re.split(r"[_\d]", row["what"])[0]
 
 
 def widened(rows: Sequence[Row], passes: Sequence[Row]) -> list[Row]:
     """Rows with the band of their kind of card; those that are among `passes` tell nothing of their own."""
     found: list[Row] = []
-    sds: dict[tuple[str, str], float] = {}
+    sds: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:
-        card = CARDS.get(row["known"])
-        if card and "device" in json.loads(row["errors"]):
-            key = (card, left_out_with(row))
-            if key not in sds:
-                sds[key] = device_sd([e for e in passes if CARDS[e["known"]] == card and left_out_with(e) != key[1]])
-            row = banded(row, sds[key])
+        if row["known"] in CARDS and DEVICE in json.loads(row["errors"]):
+            column, value = out = left_out_with(row)
+            if out not in sds:
+                sds[out] = found_in(
+                    [each for each in passes if value != (_kin(each) if column == KIN else each[DEVICE])]
+                )
+            row = banded(row, sds[out])
         found.append(row)
     return found
 
@@ -78,8 +104,7 @@ def main() -> None:
     passes = [row for rows in files.values() for row in rows if row["source"] in SOURCES and row["known"] in CARDS]
     for name, rows in files.items():
         _write(RESULTS / name, widened(rows, passes))
-    own = {card: [row for row in passes if CARDS[row["known"]] == card] for card in ("known", "unknown")}
-    table = [{"card": card, "sd": str(device_sd(rows)), "passes": str(len(rows))} for card, rows in own.items()]
+    table = [{"of": name, "sd": str(sd)} for name, sd in found_in(passes).items()]
     _write(ROOT / "ctxbench" / "plugins" / "predict" / "errors.csv", table, HEADER)
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import fit_networks
+import network_passes
 import numpy as np
 from fit_kernels import Array, Fit, Group, Kernels, Unit, factors, fit_all, kernel_sd
-from network_passes import FILE, passes
 from numpy.typing import NDArray
 
-from ctxbench.plugins.predict import effects, rates
+from ctxbench.plugins.predict import effects, passes, rates
 from ctxbench.plugins.predict.passes import PassTime, time_of
 
 Row = dict[str, object]
@@ -49,7 +49,11 @@ class Model:
         """As what the package reads from its files."""
         efficiencies = {group: rates.Efficiency(fit["compute"], fit["bandwidth"]) for group, fit in self.fits.items()}
         cards = {unit: log for unit, (log, _) in self.cards.items()}
-        errors = dict.fromkeys(("known", "unknown"), self.kernel_sd)  # until band_widths.py has found them
+        errors = {
+            "known": self.kernel_sd,
+            "unknown": self.kernel_sd,
+            "training": 0.0,
+        }  # until band_widths.py has found them
         return rates.Calibration(efficiencies, cards, self.watts, errors, self.kernel_sd)
 
     @property
@@ -72,14 +76,14 @@ def model(classes: Mapping[Group, Kernels], without: str = "") -> Model:
 
 def use(calibration: rates.Calibration) -> None:
     """Predict with this from now on."""
-    for module in (rates, effects):
+    for module in (rates, effects, passes):
         setattr(module, "calibration", lambda: calibration)  # noqa: B010  # mypy knows what it was
 
 
 def network_table(data: Path, seen: Path, model: Model) -> fit_networks.Table:
     """The passes of whole networks, whose rates begin with those of a model of kernels."""
     use(model.calibration())
-    return fit_networks.Table(passes(data / FILE, seen))
+    return fit_networks.Table(network_passes.passes(data / network_passes.FILE, seen))
 
 
 def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:

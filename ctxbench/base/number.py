@@ -19,8 +19,8 @@ Origin = Literal["counted", "predicted", "measured", "published"]
 # The share of passes in the band of a predicted time, and its half width in standard deviations.
 CONFIDENCE = 0.8
 CONFIDENCE_SDS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-# The source of error that no two predicted times share.
-KERNELS = "kernels"
+# The sources of error that no two predicted times share: the scatter of kernels, and that of training passes beyond it.
+KERNELS, TRAINING = OWN_SOURCES = ("kernels", "training")
 # An interval over fewer processes would be hundreds of standard errors wide.
 FEWEST_PROCESSES = 3
 # Intervals that are this many times apart are told apart even where other work disturbed the times, but by no number.
@@ -41,7 +41,7 @@ class Number:
     process. Of a measured time it has 95 %, of a predicted one it is the band.
     Of a measured time, `processes` holds the median of each process by its round, and `others_share` which share of the
     cores other work kept busy meanwhile. Of a predicted one, `errors` are the parts of its error by source, standard
-    deviations of its logarithm: those of one source are the same error in every time on a device, but for KERNELS.
+    deviations of its logarithm: those of one source are the same error in every time on a device, but for OWN_SOURCES.
     `is_ratio`: it says how many times another number it is, and is not written as 1 where it is known to differ.
     """
 
@@ -185,14 +185,15 @@ def _predicted(first: Number, second: Number) -> Number:
     if not (first.errors and second.errors):
         return Number(first.value / second.value, first.low / second.high, first.high / second.low, is_ratio=True)
     apart = [first.errors.get(source, 0.0) - second.errors.get(source, 0.0) for source in shared_sources(first, second)]
-    factor = math.exp(CONFIDENCE_SDS * math.hypot(*apart, *(each.errors.get(KERNELS, 0.0) for each in (first, second))))
+    own = [each.errors.get(source, 0.0) for each in (first, second) for source in OWN_SOURCES]
+    factor = math.exp(CONFIDENCE_SDS * math.hypot(*apart, *own))
     value = first.value / second.value
     return Number(value, value / factor, value * factor, is_ratio=True)
 
 
 def shared_sources(first: Number, second: Number) -> list[str]:
-    """The sources of error that two predicted times may have in common: all but the scatter of their own kernels."""
-    return [source for source in {**first.errors, **second.errors} if source != KERNELS]
+    """The sources of error that two predicted times may have in common: all but the scatter of their own."""
+    return [source for source in {**first.errors, **second.errors} if source not in OWN_SOURCES]
 
 
 def ratio_of_runs(first: Number, second: Number) -> Number:

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from ctxbench.base.dtypes import DTYPES, TF32, TF32_CONVOLUTIONS
 from ctxbench.base.notes import Note
-from ctxbench.base.number import CONFIDENCE_SDS, KERNELS, Number, significant
+from ctxbench.base.number import CONFIDENCE_SDS, KERNELS, TRAINING, Number, significant
 from ctxbench.plugins.predict import LAUNCHES, NO_TF32
 from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.operators import Operator
-from ctxbench.plugins.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, rate
+from ctxbench.plugins.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, calibration, rate
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import Bound, Work
 
@@ -141,11 +141,13 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
 
 
 def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
-    """The parts of the error of a pass that takes `total_ms`: the device's, each class's, and the kernels' own.
+    """The parts of the error of a pass that takes `total_ms`: the device's, each class's, the kernels' own, training's.
 
-    The kernels of a class in one pass err alike; the errors of several classes average out.
+    The kernels of a class in one pass err alike; the errors of several classes average out. A pass with gradients has
+    an error of its own beside that.
     """
     device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[str, float](float)
+    has_gradients = any(kernel.operator.phase == "backward" for kernel in kernels)
     for kernel in kernels:
         share = kernel.ms / total_ms
         device += share * kernel.rate.device
@@ -155,6 +157,7 @@ def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
         "device": device,
         **{name: sd for name, sd in classes.items() if sd},
         KERNELS: math.hypot(*scatter.values()),
+        **({TRAINING: calibration().errors[TRAINING]} if has_gradients else {}),
     }
 
 

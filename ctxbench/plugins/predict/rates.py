@@ -252,7 +252,7 @@ class Calibration:
     """Fitted values: efficiencies by class and dtype; the logarithm of a card's factor, by title, dtype and era.
 
     `watts` of float32's units and of tensor cores ("float16"); `errors` of a card that is "known" or "unknown", and
-    `kernel_sd` of a class's kernels in one pass.
+    of "training": what a pass with gradients has beside. `kernel_sd` of a class's kernels in one pass.
     """
 
     efficiencies: Mapping[tuple[str, str], Efficiency]
@@ -276,7 +276,7 @@ def calibration() -> Calibration:
     devices = {
         (row["device"], row["dtype"], row["era"]): math.log(float(row["factor"])) for row in _rows("devices.csv")
     }
-    errors = {row["card"]: float(row["sd"]) for row in _rows("errors.csv")}
+    errors = {row["of"]: float(row["sd"]) for row in _rows("errors.csv")}
     return Calibration(efficiencies, devices, watts, errors, kernel_sd)
 
 

@@ -24,6 +24,7 @@ from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.training import with_loss
 from ctxbench.plugins.predict import NO_TF32, rates
 from ctxbench.plugins.predict import effects as predict_effects
+from ctxbench.plugins.predict import passes as predict_passes
 from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.listed import device_table
 from ctxbench.plugins.predict.operators import Operator, operators_of
@@ -66,10 +67,11 @@ def plain_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every class at its whole peak and half of the bandwidth; devices differ by 0.3, classes 0.2, kernels 0.1."""
     kinds = ("large product", "elementwise", "row reduction")
     table = {(kind, "float32"): Efficiency(1.0, 0.5, 0.2) for kind in kinds}
-    errors = {"known": 0.1, "unknown": 0.3}
+    errors = {"known": 0.1, "unknown": 0.3, "training": 0.4}
     plain = Calibration(table, {}, {"float32": 0.0, "float16": 0.0}, errors, kernel_sd=0.1)
     monkeypatch.setattr(rates, "calibration", lambda: plain)
     monkeypatch.setattr(predict_effects, "calibration", lambda: plain)
+    monkeypatch.setattr(predict_passes, "calibration", lambda: plain)
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -176,6 +178,9 @@ def test_a_linear_layer_takes_the_milliseconds_of_its_closed_form() -> None:
     assert found.host_ms == HOST_US / 1e3
     assert [kernel.bound for kernel in found.kernels] == ["arithmetic"]
     assert not found.is_launch_bound
+    # a pass with gradients has one error more
+    trained = time_of(operators_of(layer, x, mode="train"), MADE_UP).time.errors
+    assert (trained["training"], "training" in found.time.errors) == (0.4, False)
     # in float16, on four times the peak
     half = time_of(operators_of(layer.half(), x.half(), mode="infer"), MADE_UP, "float16")
     assert half.time.value == pytest.approx(product_ms / 4 + LAUNCH_MS)
@@ -392,6 +397,7 @@ def test_efficiencies_are_below_the_data_sheet_and_their_errors_are_finite() -> 
     found = rates.calibration()
     assert 0.05 < found.kernel_sd < 0.3
     assert 0 <= found.errors["known"] < found.errors["unknown"] < 0.3
+    assert 0 < found.errors["training"] < 0.3
     for (group, dtype), each in found.efficiencies.items():
         assert 0 < each.bandwidth <= 1.5, (group, dtype)
         assert each.compute * TILE_RATE < 1.3, (group, dtype)

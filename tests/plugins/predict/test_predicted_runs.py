@@ -236,6 +236,8 @@ def test_the_ratio_of_two_predicted_times_has_the_errors_in_which_they_differ() 
     factor = math.exp(1.2816 * sd)
     assert (found.value, found.low, found.high) == pytest.approx((2, 2 / factor, 2 * factor), 1e-4)
     assert order(first, second) == 1  # their bands overlap
+    trained = ratio(value(2.0, training=0.3), value(1.0, training=0.4))
+    assert trained.high == pytest.approx(2 * math.exp(1.2816 * 0.5), 1e-4)
     alike = ratio(value(2.0, device=0.5), value(1.9, device=0.5))
     assert alike.low == alike.high == pytest.approx(2 / 1.9)
     # what a former version stored has no parts: as far as both bands allow
