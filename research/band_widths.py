@@ -56,7 +56,7 @@ def _rest(source: str, row: Mapping[str, str]) -> float:
 
 
 def found_in(passes: Sequence[Row]) -> dict[str, float]:
-    """The error of a card that is "known" or "unknown", by inference; and of "training", beside that of a known card."""
+    """The error of a card that is "known" or "unknown", by inference, and of "training" beside that of a known card."""
     infer = [row for row in passes if row["mode"] == "infer"]
     found = {
         card: sd_of(DEVICE, [row for row in infer if CARDS[row["known"]] == card]) for card in ("known", "unknown")
@@ -75,7 +75,7 @@ def banded(row: Row, sds: Mapping[str, float]) -> Row:
 
 
 def left_out_with(row: Mapping[str, str]) -> tuple[str, str]:
-    """Column and value that rows which are left out together share: a network on a known card its kin, else the card."""
+    """Column and value of the rows that are left out together: of a network on a known card its kin."""
     return (KIN, _kin(row)) if row["known"] == "networks left out" else (DEVICE, row["device"])
 
 
