@@ -132,11 +132,8 @@ def audited() -> tuple[int, Counter[Verdict]]:
 
 @cache
 def recalled() -> list[RecordRow]:
-    """The rows of the stored runs of `recall` that were trained, the newest of a module with its settings."""
-    runs = [stored_run(folder.name) for folder in (ROOT / "results").glob("recall-*")]
-    runs.sort(key=lambda run: str(run.environment["time"]))
-    rows = (row for run in runs for row in run.rows if row["recall_curve"])
-    return list({(row["module"], row["hparams"]): row for row in rows}.values())
+    """The rows of the stored run of `recall` that were trained."""
+    return [row for row in stored_run("recall-cpu").rows if row["recall_curve"]]
 
 
 def hams() -> dict[str, RecordRow]:
