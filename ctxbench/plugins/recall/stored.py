@@ -32,7 +32,7 @@ class StoredRun:
 
 @cache
 def stored_runs() -> list[StoredRun]:
-    """The runs whose records are as they were written; none where ctxbench is no clone with its results."""
+    """The runs that ended, whose records are as they were written; none where ctxbench is no clone with its results."""
     return [run for folder in sorted((ROOT / "results").glob("recall-*")) if (run := _read(folder))]
 
 
@@ -42,13 +42,14 @@ def _read(folder: Path) -> StoredRun | None:
         records = disk.read_bytes(folder / "records.csv")
     except UsageError:
         return None
-    if hashlib.sha256(records).hexdigest() != meta["tables"]["records.csv"]["sha256"]:
+    # a run that goes on has no checksums yet
+    if hashlib.sha256(records).hexdigest() != meta.get("tables", {}).get("records.csv", {}).get("sha256"):
         return None
     return StoredRun(f"results/{folder.name}", meta, list(csv.DictReader(StringIO(records.decode(), newline=""))))
 
 
 def stored_rows(reference: str, hparams: str, file: str) -> Iterator[tuple[StoredRun, Mapping[str, str]]]:
-    """The trained rows of this class with these hyper-parameters in JSON, where no code has changed since.
+    """The rows that were trained of this class with these hyper-parameters in JSON, where no code has changed since.
 
     `file` is the module's. What trains it is the same where RECIPE is.
     """
@@ -57,7 +58,8 @@ def stored_rows(reference: str, hparams: str, file: str) -> Iterator[tuple[Store
             # the first recipe had no number
             found = (row["reference"], row["hparams"], int(row.get("recall_recipe") or 1))
             known = found == (reference, hparams, RECIPE) and row["recall_curve"]
-            if known and _is_same(run.meta["environment"]["commit"], file):
+            was_read = '"recall_stored"' in (row.get("notes") or "")
+            if known and not was_read and _is_same(run.meta["environment"]["commit"], file):
                 yield run, row
 
 

@@ -122,6 +122,19 @@ def test_what_a_damaged_run_has_is_trained(stored: Path, monkeypatch: pytest.Mon
     assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
 
 
+def test_what_goes_on_or_was_itself_read_is_no_stored_run(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = stored.parents[1] / "results" / "recall-cpu"
+    meta, text = json.loads((folder / "run.json").read_text()), (folder / "records.csv").read_text()
+    (folder / "run.json").write_text(json.dumps({key: value for key, value in meta.items() if key != "tables"}))
+    assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
+    stored_file.stored_runs.cache_clear()
+    read = text.replace("recall_recipe\n", "recall_recipe,notes\n").rstrip() + ',"[{""code"": ""recall_stored""}]"\n'
+    (folder / "records.csv").write_text(read)
+    meta["tables"]["records.csv"]["sha256"] = hashlib.sha256(read.encode()).hexdigest()
+    (folder / "run.json").write_text(json.dumps(meta))
+    assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
+
+
 def test_other_code_is_trained(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def is_read(path: Path, code: str) -> bool:
         path.write_text(code)
