@@ -1,6 +1,7 @@
 """Layout shared by figures: a part for each panel below the line that names its input, families, wrapped names."""
 
 import itertools
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -92,10 +93,15 @@ class Names:
     width: float
 
 
-def names_of(rows: Sequence[RecordRow]) -> Names:
-    """The labels of the rows below each other, each with the room that its lines need."""
+def names_of(rows: Sequence[RecordRow], most: float = math.inf) -> Names:
+    """The labels of the rows below each other, each with the room that its lines need.
+
+    If that were more than `most` inches, each label has one line, and all the same room.
+    """
     texts = [wrapped(marked_label_of(row), NAME) for row in rows]
     heights = [0.07 + LINE * (text.count("\n") + 1) for text in texts]
+    if sum(heights) > most:
+        texts, heights = [*map(marked_label_of, rows)], [most / len(rows)] * len(rows)
     ends = list(itertools.accumulate(heights))
     longest = max(len(line) for text in texts for line in text.split("\n"))
     middles = [end - height / 2 for end, height in zip(ends, heights, strict=True)]

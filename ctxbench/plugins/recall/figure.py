@@ -24,9 +24,9 @@ Place = tuple[float, float]
 CHANCE = 10
 # What ability is drawn against, where a run has it.
 COSTS = ("latency_infer", "macs", "memory_train")
-# Inches: the least wide axes, and how high they are with what is around them, in two lines or in more; characters of a
-# line of a name.
-_LEAST, _HEIGHTS, _NAME = 1.6, (3.0, 2.2), 18
+# Inches: the names of all blocks on a page; the least wide axes, and how high they are with what is around them, in two
+# lines or in more; characters of a line of a name.
+_HIGHEST, _LEAST, _HEIGHTS, _NAME = 8.6, 1.6, (3.0, 2.2), 18
 # Of the points of a module with several settings, in turn.
 _FILLS = ("full", "none", "left", "top")
 
@@ -52,7 +52,7 @@ def _kinds(rows: Sequence[RecordRow]) -> list[str]:
 def recall_by_task(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A column for each task: what each seed reached, their mean or median, and a line at chance."""
     shown = [(panel, without_family(rows)) for panel in panels if len(rows := _rows(panel)) > 1]
-    names = [names_of(rows) for _, rows in shown]
+    names = [names_of(rows, _HIGHEST) for _, rows in shown]
     heights = [0.9 * own.height + 0.7 for own in names]
     figure, found = parts("Recall: which context a module brings", sheet, shown, heights, ("trained",))
     drawing = Drawing(
