@@ -29,7 +29,6 @@ COMMANDS = {
     "show ham_nmf": 0.2,
     "run --static --modules sa --out OUT": 1.3,
     "run --suite table3 --static --out OUT": 1.5,
-    "run --suite field --static --out OUT": 4.0,
     "predict ham_nmf --for a100-40gb --mode infer": 1.3,
     "run --suite table3 --dry-run": 1.5,
     "report results/table3-cpu --out OUT": 2.0,

@@ -1,4 +1,4 @@
-"""The bounds of the numbers that a person gives, in a suite or on a command line: each with its reason."""
+"""The bounds of the numbers that a person gives, and of intervals: each with its reason."""
 
 import math
 import re
@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxbench.base.errors import UsageError
+
+# An interval over fewer processes would be hundreds of standard errors wide.
+FEWEST_PROCESSES = 3
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from ctxbench.base import load as machine_load
+from ctxbench.base.limits import FEWEST_PROCESSES
 
 # `published`: only papers have it, ctxbench does not measure it.
 Origin = Literal["counted", "predicted", "measured", "published"]
@@ -21,8 +22,6 @@ CONFIDENCE = 0.8
 CONFIDENCE_SDS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 # The sources of error that no two predicted times share: the scatter of kernels, and that of training passes beyond it.
 KERNELS, TRAINING = OWN_SOURCES = ("kernels", "training")
-# An interval over fewer processes would be hundreds of standard errors wide.
-FEWEST_PROCESSES = 3
 # Intervals that are this many times apart are told apart even where other work disturbed the times, but by no number.
 CLEAR_FACTOR = 5.0
 

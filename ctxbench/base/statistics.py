@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ctxbench.base.number import FEWEST_PROCESSES
+from ctxbench.base.limits import FEWEST_PROCESSES
 
 FloatArray = NDArray[np.float64]
 StopReason = Literal["interval", "budget"]

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ctxbench.base.number import FEWEST_PROCESSES
+from ctxbench.base.limits import FEWEST_PROCESSES
 from ctxbench.model.metrics import metrics
 from ctxbench.model.record import Record
 

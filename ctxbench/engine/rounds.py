@@ -11,9 +11,9 @@ from operator import itemgetter
 from statistics import median
 
 from ctxbench.base import clocks as this_machine
+from ctxbench.base.limits import FEWEST_PROCESSES
 from ctxbench.base.load import CONTROL_LIMIT, disturbed, shares_gpu
 from ctxbench.base.mode import MODES
-from ctxbench.base.number import FEWEST_PROCESSES
 from ctxbench.base.temporary import temporary_folder
 from ctxbench.devices import has_clock
 from ctxbench.engine.combined import combine

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 
+from ctxbench.base.limits import FEWEST_PROCESSES
 from ctxbench.base.load import doubt
-from ctxbench.base.number import FEWEST_PROCESSES, Number, significant
+from ctxbench.base.number import Number, significant
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import read_number
 from ctxbench.model.record import columns

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ctxbench.base.limits import FEWEST_PROCESSES
 from ctxbench.base.load import OTHERS_LIMIT
-from ctxbench.base.number import FEWEST_PROCESSES
 from ctxbench.base.statistics import FloatArray
 from ctxbench.model.messages import Failure
 from ctxbench.plugins.check.rows import ClockName, Estimate, RowKey, RowVerdict, failed_now, unmeasured

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxbench.base.errors import UsageError, unknown
-from ctxbench.base.number import FEWEST_PROCESSES
+from ctxbench.base.limits import FEWEST_PROCESSES
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import read_number, stored_quantities

@@ -66,7 +66,7 @@ def _alone(measurement: Measurement, mode: Mode) -> Callable[[], object] | None:
 
 def combine(processes: Sequence[RecordRow]) -> dict[str, Any]:
     """Means over the processes with Student's interval: a difference may be below 0."""
-    from ctxbench.base.number import FEWEST_PROCESSES
+    from ctxbench.base.limits import FEWEST_PROCESSES
     from ctxbench.base.statistics import t_interval
 
     values: dict[str, Any] = {}
