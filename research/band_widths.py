@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -26,9 +26,8 @@ CARDS = {"networks left out": "known", "model": "known", "card left out": "unkno
 # Whole passes that others measured.
 SOURCES = ("timm", "NeuSight passes")
 HEADER = "# Written by research/band_widths.py from results/prediction/networks.csv and validation.csv.\n"
-# The source of error that all passes on a card share, and the column that names the card.
+# The source of error that all passes on a card share.
 DEVICE = "device"
-KIN = "kin"
 Row = dict[str, str]
 
 
@@ -48,7 +47,7 @@ def sd_of(source: str, rows: Sequence[Mapping[str, str]]) -> float:
 
 
 def _counted_by(source: str, row: Mapping[str, str]) -> str:
-    return row["device"] if source == DEVICE else ""
+    return _card(row) if source == DEVICE else ""
 
 
 def _rest(source: str, row: Mapping[str, str]) -> float:
@@ -74,9 +73,8 @@ def banded(row: Row, sds: Mapping[str, float]) -> Row:
     return {**row, "low_ms": f"{value / factor:.4g}", "high_ms": f"{value * factor:.4g}", "errors": json.dumps(errors)}
 
 
-def left_out_with(row: Mapping[str, str]) -> tuple[str, str]:
-    """Column and value of the rows that are left out together: of a network on a known card its kin."""
-    return (KIN, _kin(row)) if row["known"] == "networks left out" else (DEVICE, row["device"])
+def _card(row: Mapping[str, str]) -> str:
+    return row["device"]
 
 
 def _kin(row: Mapping[str, str]) -> str:
@@ -84,16 +82,18 @@ def _kin(row: Mapping[str, str]) -> str:
 
 
 def widened(rows: Sequence[Row], passes: Sequence[Row]) -> list[Row]:
-    """Rows with the band of their kind of card; those that are among `passes` tell nothing of their own."""
+    """Rows with the band of their kind of card.
+
+    Passes of a row's card tell nothing of its band; of a network on a known card, the networks of its kin.
+    """
     found: list[Row] = []
-    sds: dict[tuple[str, str], dict[str, float]] = {}
+    sds: dict[tuple[Callable[[Row], str], str], dict[str, float]] = {}
     for row in rows:
         if row["known"] in CARDS and DEVICE in json.loads(row["errors"]):
-            column, value = out = left_out_with(row)
+            alike = _kin if row["known"] == "networks left out" else _card
+            out = (alike, alike(row))
             if out not in sds:
-                sds[out] = found_in(
-                    [each for each in passes if value != (_kin(each) if column == KIN else each[DEVICE])]
-                )
+                sds[out] = found_in([each for each in passes if alike(each) != alike(row)])
             row = banded(row, sds[out])
         found.append(row)
     return found

@@ -11,6 +11,7 @@ import numpy as np
 from fit_kernels import Array, Fit, Group, Kernels, Unit, factors, fit_all, kernel_sd
 from numpy.typing import NDArray
 
+from ctxbench.base.number import TRAINING
 from ctxbench.plugins.predict import effects, passes, rates
 from ctxbench.plugins.predict.passes import PassTime, time_of
 
@@ -49,11 +50,8 @@ class Model:
         """As what the package reads from its files."""
         efficiencies = {group: rates.Efficiency(fit["compute"], fit["bandwidth"]) for group, fit in self.fits.items()}
         cards = {unit: log for unit, (log, _) in self.cards.items()}
-        errors = {
-            "known": self.kernel_sd,
-            "unknown": self.kernel_sd,
-            "training": 0.0,
-        }  # until band_widths.py has found them
+        # until band_widths.py has found them
+        errors = {"known": self.kernel_sd, "unknown": self.kernel_sd, TRAINING: 0.0}
         return rates.Calibration(efficiencies, cards, self.watts, errors, self.kernel_sd)
 
     @property
