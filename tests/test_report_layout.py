@@ -15,7 +15,7 @@ from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.report.figures.kinds import known
 from ctxbench.report.figures.labels import freeze_layout, place_labels
-from ctxbench.report.figures.layout import PAGE, FigureSize, wrapped
+from ctxbench.report.figures.layout import PAGE, FigureSize, names_of, wrapped
 from ctxbench.report.figures.style import Drawing, new_figure, styled
 from ctxbench.report.figures.ticks import log_axis, tick_texts
 from ctxbench.report.panels import panels_of
@@ -311,3 +311,15 @@ def test_modules_and_inputs_can_be_chosen_for_figures(tmp_path: Path) -> None:
 def test_modules_without_a_title_keep_their_key(tmp_path: Path) -> None:
     path = run_of(tmp_path / "run", ["sa", "mine"])
     assert open_run(path, titles=True).frame["name"].tolist() == ["sa", "mine"]
+
+
+def test_names_that_would_be_higher_than_asked_have_one_line_each(tmp_path: Path) -> None:
+    (panel,) = panels_of([open_run(table3_run(tmp_path / "run"))])
+    rows = [{**panel.rows[0], "name": LONG}] * 30
+    free, bound = names_of(rows), names_of(rows, most=3.0)
+    assert free.height > 3.0
+    assert "\n" in free.texts[0]
+    assert bound.height == pytest.approx(3.0)
+    assert bound.middles[1] - bound.middles[0] == pytest.approx(0.1)
+    assert "\n" not in bound.texts[0]
+    assert names_of(rows, most=free.height + 1) == free
