@@ -1,7 +1,7 @@
 """A file that opens, runs or prints by itself is found, with its line."""
 
 import pytest
-from owner_rules import OWNERS, foreign_calls, main
+from owner_rules import GIT, OWNERS, foreign_calls, main
 
 FILE = "ctxbench/plugins/history/table.py"
 
@@ -27,6 +27,12 @@ def test_a_call_that_is_not_a_file_s_own_is_found(call: str, name: str) -> None:
 @pytest.mark.parametrize("call", ["disk.read_text(path)", "RunFolder.open(path)", "os.open(a, b)", "model.eval()"])
 def test_what_passes_through_an_owner_is_not(call: str) -> None:
     assert list(foreign_calls(call, FILE)) == []
+
+
+def test_git_is_run_in_one_place() -> None:
+    call = 'subprocess.run(["git", "status"])'
+    assert [*foreign_calls(call, FILE)] == [f"{FILE}:1 calls git"]
+    assert [*foreign_calls(call, GIT)] == []
 
 
 @pytest.mark.slow

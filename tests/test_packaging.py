@@ -76,7 +76,7 @@ def test_the_documented_install_works_from_any_folder(source: Path, wheel: Path,
     documented = ["install", "-c", "constraints.txt", "."]  # after the earlier builds of `wheel` there
     assert f"pip {' '.join(documented)}\n" in (ROOT / "README.md").read_text()
     site = tmp_path / "site"
-    options = ["--ignore-installed", "--no-deps", "--no-build-isolation", "--target", site]
+    options = ["--ignore-installed", "--no-deps", "--no-build-isolation", "--target", str(site)]
     subprocess.run([*PIP, *documented, *options], check=True, cwd=source)
     installed = {str(file.relative_to(site)) for file in (site / "ctxbench").rglob("*.*") if file.is_file()}
     assert names_in(wheel) == {name for name in installed if not name.endswith(".pyc")}

@@ -6,7 +6,6 @@ for it. Who waits imports none of them: the process that measures tells (`own_fi
 
 import hashlib
 import importlib.util
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ctxbench.base import disk
+from ctxbench.base import disk, git
 from ctxbench.base.call_sites import is_library
 from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
@@ -175,16 +174,11 @@ def _files(cases: Iterable[Case]) -> dict[str, str]:
 
 def commit_of(file: Path, changed: Path) -> str | None:
     """The commit of a tracked file, with `+changes` if tracked files at or below `changed` differ; None without one."""
-
-    def git(*arguments: str) -> str:
-        # fsmonitor is a program that the repository's settings may name.
-        command = ["git", "-c", "core.fsmonitor=false", "-C", str(file.parent), *arguments]
-        # Bytes: its sentences name files, and the locale may have no letters for them.
-        return os.fsdecode(subprocess.run(command, capture_output=True, check=True).stdout).strip()
-
     try:
-        git("ls-files", "--error-unmatch", str(file))
-        status = git("status", "--porcelain", "--untracked-files=no", "--", str(changed))
-        return git("rev-parse", "HEAD") + ("+changes" if status else "")
+        git.output(file.parent, "ls-files", "--error-unmatch", str(file))
+        commit = git.output(file.parent, "rev-parse", "HEAD")
+        then = git.blobs(file.parent, commit, changed)
     except (OSError, subprocess.CalledProcessError):
         return None
+    same = file.resolve() in then and all(git.is_blob(each, name) for each, name in then.items())
+    return commit if same else f"{commit}+changes"

@@ -8,27 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ctxbench.base import git
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.temporary import temporary_folder
-
-# What git sets for hooks and aliases: it names a repository, which need not be the one asked for.
-# GIT_CONFIG_* stays: people and CI give safe.directory that way.
-REPOSITORY_VARIABLES = {
-    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_ATTR_SOURCE", "GIT_COMMON_DIR", "GIT_DIR", "GIT_GRAFT_FILE"),
-    *("GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"),
-    *("GIT_SHALLOW_FILE", "GIT_WORK_TREE"),
-}
-
-# Each of these would write into the user's repository, start a process that stays, or leave out files.
-SETTINGS = (
-    "core.splitIndex=false",
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "core.sparseCheckout=false",
-    "submodule.recurse=false",
-)
 
 
 class NoRepository(UsageError):
@@ -220,16 +202,7 @@ def _git(folder: Path, *arguments: str, **variables: str) -> str:
 
 
 def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    settings = [part for setting in SETTINGS for part in ("-c", setting)]
-    inherited = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
     try:
-        return subprocess.run(
-            ["git", "--no-optional-locks", *settings, "-C", str(folder), *arguments],
-            # git's messages are read above, so they are asked for in English.
-            env={**inherited, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
+        return git.run(folder, *arguments, may_fetch=True, **variables)
     except FileNotFoundError:
         raise NoRepository("git is not installed or not on PATH; it is needed to compare with a commit") from None

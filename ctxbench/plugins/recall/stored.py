@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from ctxbench.base import disk
+from ctxbench.base import disk, git
 from ctxbench.base.code import without_docstrings
 from ctxbench.base.errors import UsageError
 from ctxbench.plugins.recall import RECIPE
@@ -72,10 +72,11 @@ def _is_same(commit: str, file: str) -> bool:
     if not Path(file).resolve().is_relative_to(ROOT):
         return False
     try:
-        changed = _git("diff", "--name-only", "--relative", "--diff-filter=ad", commit, "--", *_with_shared(file))
+        then = git.blobs(ROOT, commit, *map(Path, _with_shared(file)))
         return all(
-            _definitions(_git("show", f"{commit}:./{path}")) <= _definitions(disk.read_text(ROOT / path))
-            for path in changed.splitlines()
+            _definitions(git.output(ROOT, "cat-file", "blob", name)) <= _definitions(disk.read_text(path))
+            for path, name in then.items()
+            if not git.is_blob(path, name)
         )
     except (OSError, UsageError, subprocess.CalledProcessError, SyntaxError):
         return False
@@ -87,11 +88,6 @@ def _with_shared(file: str | Path) -> list[str]:
     named = (each.module for each in nodes if isinstance(each, ast.ImportFrom) and each.module)
     shared = [ROOT / "modules" / f"_{each.removeprefix(SHARED)}.py" for each in named if each.startswith(SHARED)]
     return [str(file), *(path for each in shared for path in _with_shared(each))]
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True).stdout
 
 
 def _definitions(code: str) -> set[str]:
