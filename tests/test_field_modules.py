@@ -86,19 +86,7 @@ PRODUCTS: dict[str, tuple[int, int]] = {
 
 
 # Operators that the convention has no rule for.
-UNCOUNTED = {
-    "ema": {"aten::linalg_vector_norm"},
-    "spectral": {"aten::_fft_r2c", "aten::_fft_c2c", "aten::_fft_c2r"},
-    "mila": {"aten::elu"},
-    "rala": {"aten::elu"},
-    "mala": {"aten::elu"},
-    "polaformer": {"aten::softplus"},
-    "mdta": {"aten::linalg_vector_norm"},
-    "xca": {"aten::linalg_vector_norm"},
-    "ttt": {"aten::linalg_vector_norm"},
-    "ssd": {"aten::exp", "aten::softplus", "aten::cumsum"},
-    **{key: {"aten::exp", "aten::softplus"} for key in ("ss2d", "vim", "nc_ssd")},
-}
+UNCOUNTED = {"spectral": {"aten::_fft_r2c", "aten::_fft_c2c", "aten::_fft_c2r"}}
 
 
 def build(key: str, channels: int, hparams: dict[str, Any], seed: int = 0) -> nn.Module:

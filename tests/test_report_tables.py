@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from report_data import add, definition, medians, new_run, record, scaling_run, stream, table3_run, timed
 
-from ctxbench.base.notes import Note
+from ctxbench.base.notes import LACKS, Note
 from ctxbench.base.number import Number, significant
 from ctxbench.model.metrics import quantity
 from ctxbench.report.published import scaled_unit
@@ -195,6 +195,18 @@ def test_the_best_is_bold_with_what_cannot_be_told_apart(tmp_path: Path) -> None
     assert best == {"sa": True, "da": True, "linear": False, "ham_nmf": False}
     assert cell(table, "linear", "macs").best
     assert not cell(table, "sa", "macs").best
+
+
+@pytest.mark.parametrize(("macs", "is_known"), [(5, False), (50, True)])
+def test_no_count_is_bold_where_one_that_lacks_work_may_be_less(tmp_path: Path, macs: int, is_known: bool) -> None:
+    folder = new_run(tmp_path / "run")
+    part = record("sa", macs=macs)
+    part.note(Note(LACKS, {"work": "2 FFTs"}, about="macs"))
+    for row in (part, record("da", macs=10), record("linear", macs=20)):
+        add(folder, row)
+    table = table_of(folder.path)
+    assert [cell(table, name, "macs").best for name in ("sa", "da", "linear")] == [False, is_known, False]
+    assert notes_of(table, cell(table, "sa", "macs")) == ["It does not include 2 FFTs."]
 
 
 def best_of(folder: RunFolder) -> dict[str, bool]:

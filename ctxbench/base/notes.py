@@ -11,6 +11,8 @@ from ctxbench.plugin import brought
 
 # The codes of notes after which no verdict rests on a row's times, or on the row.
 DISTURBED, BROKEN = "disturbed", "broken_contract"
+# The code of a note on work that a number does not include.
+LACKS = "lacks"
 # Codes of notes that stand beside a row's name where there is room for a few words, and the words.
 SHORT = {BROKEN: "does not meet the contract", "mark": "{text}", "wrapped": "takes {takes}"}
 TEXTS = {
@@ -20,6 +22,7 @@ TEXTS = {
         "The block takes {takes}: ctxbench copies the map [B, C, H, W] to that layout. The copy is a part of this "
         "row's memory and times; memory and profile list it as the wrapper's layout."
     ),
+    "lacks": "It does not include {work}.",
     "reused": "reused from {path}",
     "params_differ": "the declared closed form gives {declared} params, the module has {counted}",
     "launch_bound": (

@@ -41,6 +41,7 @@ class Number:
     Of a measured time, `processes` holds the median of each process by its round, and `others_share` which share of the
     cores other work kept busy meanwhile. Of a predicted one, `errors` are the parts of its error by source, standard
     deviations of its logarithm: those of one source are the same error in every time on a device, but for OWN_SOURCES.
+    `lacks` says what it does not include, so that it is a lower bound.
     `is_ratio`: it says how many times another number it is, and is not written as 1 where it is known to differ.
     """
 
@@ -52,6 +53,7 @@ class Number:
     others_share: float | None = None
     origin: Origin = "counted"
     errors: Mapping[str, float] = field(default_factory=dict)
+    lacks: str = ""
     is_ratio: bool = False
 
     @property
@@ -71,6 +73,11 @@ class Number:
     @property
     def reason_not_comparable(self) -> str:
         """Reason for no verdict on this number; empty if one is possible."""
+        return f"it does not include {self.lacks}" if self.lacks else self.doubt
+
+    @property
+    def doubt(self) -> str:
+        """Reason against what was measured; empty if there is none."""
         if self.disturbed:
             return f"other work kept {self.others_share:.0%} of the cores busy"
         return f"fewer than {FEWEST_PROCESSES} processes" if self.high == math.inf else ""
@@ -159,6 +166,8 @@ def reason_not_comparable(first: Number, second: Number) -> str:
         return f"one is {first.origin}, the other {second.origin}"
     if CLEAR_FACTOR * first.high < second.low or CLEAR_FACTOR * second.high < first.low:
         return ""
+    if first.lacks == second.lacks:
+        return first.doubt or second.doubt
     return first.reason_not_comparable or second.reason_not_comparable
 
 

@@ -8,9 +8,11 @@ import json
 import math
 import pkgutil
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import cache
 
 from ctxbench.base.errors import unknown
+from ctxbench.base.notes import LACKS
 from ctxbench.base.number import Number
 from ctxbench.model.case import Measure
 from ctxbench.model.metric import Metric, Quantity, RecordRow
@@ -90,11 +92,14 @@ def read_number(row: RecordRow, quantity: Quantity, column: str = "") -> Number 
         return None
     if derive := quantity.derive:
         time = read_number(row, quantities()[derive.source])
-        return time and time.map_monotonic(lambda ms: derive.value(row, ms))
+        made = time and time.map_monotonic(lambda ms: derive.value(row, ms))
+        return made and replace(made, lacks=_lacks(row, *derive.needs))
     if not quantity.has_interval:
         measured = column and column == quantity.measured_column
         ends = quantity.interval(row) or ()
-        return Number(value, *ends, origin="measured" if measured else quantity.origin_of(row))
+        return Number(
+            value, *ends, origin="measured" if measured else quantity.origin_of(row), lacks=_lacks(row, quantity.key)
+        )
     low, high = (row[quantity.detail(end)] for end in ("low_ms", "high_ms"))
     if low is None or high is None:
         low, high = 0.0, math.inf
@@ -105,6 +110,12 @@ def read_number(row: RecordRow, quantity: Quantity, column: str = "") -> Number 
         origin=quantity.origin_of(row),
         errors=json.loads(row.get(quantity.detail("errors")) or "{}"),
     )
+
+
+def _lacks(row: RecordRow, *keys: str) -> str:
+    """Words of a record for what its numbers of these quantities do not include."""
+    own = [each for each in row.get("notes") or () if each.code == LACKS and each.about in keys]
+    return str(own[0].values.get("work", "")) if own else ""
 
 
 def static_metrics() -> list[str]:

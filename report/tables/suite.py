@@ -251,6 +251,8 @@ def mark_best(cells: list[Cell], records: Sequence[RecordRow], quantity: Quantit
             continue
         choose = min if quantity.better == "smaller" else max
         first = choose(values, key=lambda i: values[i].value)
+        if any(value and value.lacks and value.value < values[first].value for value in rows.values()):
+            continue  # what is not counted decides which one has the fewest
         if quantity.has_interval:
             best.update(i for i, value in values.items() if order(value, values[first]) == 0)
         else:

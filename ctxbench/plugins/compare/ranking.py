@@ -96,12 +96,13 @@ def front(standings: Sequence[Standing], axes: Sequence[str]) -> list[Standing]:
 
 
 def ranked(standings: Sequence[Standing], key: str) -> list[Standing]:
-    """By a quantity, the best first; those without it, and failed ones, at the end in their own order."""
+    """By a quantity, the best first; then those whose number does not include all, those without one, failed ones."""
     sign = -1 if quantity(key).better == "larger" else 1
 
-    def place(standing: Standing) -> tuple[bool, bool, float]:
+    def place(standing: Standing) -> tuple[bool, bool, bool, float]:
         known = standing.values.get(key)
-        return standing.status != "ok", known is None, sign * known.value if known else 0.0
+        is_bound = known is not None and bool(known.lacks)
+        return standing.status != "ok", known is None, is_bound, sign * known.value if known else 0.0
 
     return sorted(standings, key=place)
 
@@ -133,7 +134,8 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
             if axis in axes and value.reason_not_comparable
         }
         for axis, why in own.items():
-            found.append(f"{candidate.label}: {quantity(axis).noun} is told apart only where it is far off: {why}.")
+            limit = "is not compared" if candidate.values[axis].lacks else "is told apart only where it is far off"
+            found.append(f"{candidate.label}: {quantity(axis).noun} {limit}: {why}.")
         for other in others:
             told = _told(candidate, other, axes, own)
             found.append(sentence(candidate, other, told, is_whole=len(told) == len(axes)))
@@ -160,7 +162,7 @@ def _summary(candidate: Standing, standings: Sequence[Standing], axes: Sequence[
 
 def _unsettled(standings: Sequence[Standing], axis: str) -> str:
     """Reason against a verdict from a quantity of some row; empty if there is none."""
-    return next((why for row in standings if row.status == "ok" if (why := row.values[axis].reason_not_comparable)), "")
+    return next((why for row in standings if row.status == "ok" if (why := row.values[axis].doubt)), "")
 
 
 def _told(candidate: Standing, other: Standing, axes: Sequence[str], own: Mapping[str, str]) -> list[str]:

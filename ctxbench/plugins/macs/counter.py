@@ -19,7 +19,11 @@ from ctxbench.base.errors import text_of
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.plugins.macs.rules import FREE, OTHERS, PRODUCTS, RECURRENT
+from ctxbench.plugins.macs.left_out import COMPLEX, complex_rest, estimate, told
+from ctxbench.plugins.macs.rules import FREE, OTHERS, PRODUCTS, RECURRENT, is_free
+
+# The share of a count that its first three digits do not show.
+UNSEEN = 5e-4
 
 
 class UncountableError(RuntimeError):
@@ -33,17 +37,30 @@ class MacCount:
     `macs` follows torchprofile 0.1.0's convention. `macs_matmul` holds matrix products and convolutions only: half of
     what `torch.utils.flop_counter.FlopCounterMode` reports, which has no rule for a matrix times a vector.
     `uncounted` maps each operator that does arithmetic but has no rule in the convention (`aten::linalg_inv_ex`) to
-    its number of calls. `by_place` has the parts of `macs` by where an operator was called, and its name.
+    its number of calls, and `estimates` those that another convention has a cost for to it (`left_out.py`).
+    `by_place` has the parts of `macs` by where an operator was called, and its name.
     """
 
     macs_matmul: int
-    uncounted: dict[str, int]
+    uncounted: Mapping[str, int]
+    estimates: Mapping[str, int] = field(default_factory=dict)
     by_place: Mapping[tuple[CallSite, str], int] = field(default_factory=dict)
 
     @property
     def macs(self) -> int:
         """All of them."""
         return sum(self.by_place.values())
+
+    @property
+    def lacks(self) -> str:
+        """Words for the work that is not in it; "" if that is known to be too little to show in three digits."""
+        known = self.uncounted.keys() <= self.estimates.keys()
+        return "" if known and sum(self.estimates.values()) <= UNSEEN * self.macs else self.left_out
+
+    @property
+    def left_out(self) -> str:
+        """Words for all work that is not in it."""
+        return told(self.uncounted, self.estimates)
 
     @property
     def by_operator(self) -> dict[str, int]:
@@ -111,7 +128,7 @@ def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
     by_place: Counter[tuple[CallSite, str]] = Counter()
     for operator, macs in costs:
         by_place[CallSite(), operator] += macs
-    return MacCount(products, dict(uncounted), +by_place)
+    return MacCount(products, dict(uncounted), by_place=+by_place)
 
 
 _MENTIONS_META = re.compile(r"(?<![a-z])meta(?!data)", re.IGNORECASE)
@@ -131,13 +148,14 @@ class OperatorCounter(TorchDispatchMode):
         self.macs_matmul = 0
         self._places = CallSites(module)
         self._by_place: Counter[tuple[CallSite, str]] = Counter()
-        self.uncounted: Counter[str] = Counter()
+        self._uncounted: Counter[str] = Counter()
+        self._estimates: Counter[str] = Counter()
         self.running = ""  # the innermost operator that has not returned
         self._covered = False  # inside an operator that has been counted as a whole
 
     def count(self) -> MacCount:
         """Count of the calls so far."""
-        return MacCount(self.macs_matmul, dict(self.uncounted), dict(self._by_place))
+        return MacCount(self.macs_matmul, dict(self._uncounted), dict(self._estimates), dict(self._by_place))
 
     def add(self, name: str, args: Sequence[Any], output: Any) -> None:
         """Count an operator of PRODUCTS or OTHERS."""
@@ -145,6 +163,8 @@ class OperatorCounter(TorchDispatchMode):
         if name in PRODUCTS:
             self.macs_matmul += macs
         self._add(name, macs)
+        if rest := complex_rest(macs, tree_leaves(args), output):
+            self._leave_out(COMPLEX, rest)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -167,14 +187,21 @@ class OperatorCounter(TorchDispatchMode):
             output, _ = self._run_whole(func, args, kwargs)
         else:
             output, is_whole = self._run(func, args, kwargs)
-            if is_whole and not func.is_view and not self._covered:
-                self.uncounted[name] += 1
+            if is_whole and not func.is_view and not is_free(func):
+                self._leave_out(name, estimate(name, args, output))
         self.running = ""
         return output
 
     def _add(self, name: str, macs: int) -> None:
         if macs and not self._covered:
             self._by_place[self._place(), name] += macs
+
+    def _leave_out(self, name: str, macs: int | None) -> None:
+        if self._covered:
+            return
+        self._uncounted[name] += 1
+        if macs is not None:
+            self._estimates[name] += macs
 
     def _place(self) -> CallSite:
         return self._places.backward() if self.in_backward else self._places.forward()

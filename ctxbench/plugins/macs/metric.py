@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ctxbench.base.errors import text_of
-from ctxbench.base.notes import Note
+from ctxbench.base.notes import LACKS, Note
 from ctxbench.devices import has_clock
 from ctxbench.model.metric import Column, ColumnValues, Measurement, Metric, Quantity, Unit
 
 if TYPE_CHECKING:
     from ctxbench.model.case import Case
+    from ctxbench.plugins.macs.counter import MacCount
 
 COUNTERS = {
     "ctxbench": "torchprofile's convention, counted by ctxbench on the meta device",
@@ -46,7 +47,7 @@ def count(measurement: Measurement) -> None:
         "macs_counter": measurement.counter,
         "macs_uncounted": json.dumps(counted.uncounted),
     }
-    measurement.report(values, *_disagreement(counted.macs, formula, counted.uncounted))
+    measurement.report(values, *_lack("macs", counted), *_disagreement(counted.macs, formula, counted.uncounted))
     _count_step(measurement)
 
 
@@ -62,7 +63,13 @@ def _count_step(measurement: Measurement) -> None:
     except UncountableError as error:
         measurement.mark_missing(["macs_train"], Note("no_macs_train", {"reason": str(error)}))
         return
-    measurement.report({"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)})
+    values = {"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)}
+    measurement.report(values, *_lack("macs_train", counted))
+
+
+def _lack(key: str, counted: "MacCount") -> list[Note]:
+    """A note on the work that a count does not include."""
+    return [Note(LACKS, {"work": counted.lacks}, about=key)] * bool(counted.lacks)
 
 
 def _reason(error: Exception, case: "Case") -> str:

@@ -3,6 +3,7 @@
 The convention is that of torchprofile's handlers (https://github.com/zhijian-liu/torchprofile, version 0.1.0),
 read at the operators that a forward calls, before they decompose. In a backward pass the same rules hold for the
 operators that autograd runs. Names carry no in-place underscore: `aten::mul_` is looked up as `aten::mul`.
+What the convention has no rule for, and is no close kin of what it has, is in `left_out.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from itertools import zip_longest
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 # A rule takes an operator's positional arguments and its output, and gives multiply-accumulates.
@@ -52,6 +54,46 @@ def _attention_backward(args: Sequence[Any], _: Any) -> int:
     """Five products (FlashAttention-2): the affinity again, its gradient, those of query, key and value."""
     query, key, value = args[1:4]
     return int(prod(query.shape[:-1]) * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1]))
+
+
+def _fused_attention(keys: int) -> Rule:
+    """Query [B, s, h, d] times key [B, t, h, d], and the affinity times value [B, t, h, e].
+
+    Argument `keys` is t if it is given; of rows that are packed into one, [1, sum of s, h, d], the longest row's.
+    """
+
+    def rule(args: Sequence[Any], output: Any) -> int:
+        each = args[1].shape[1] if args[keys] is None else args[keys]
+        return int((args[0].numel() + output[0].numel()) * each)
+
+    return rule
+
+
+def _fused_attention_backward(args: Sequence[Any], _: Any) -> int:
+    """Five products, as `_attention_backward`, with t as an argument."""
+    query, _, value = args[1:4]
+    return int(prod(query.shape[:-1]) * args[9] * (3 * query.shape[-1] + 2 * value.shape[-1]))
+
+
+def _trilinear(args: Sequence[Any], _: Any) -> int:
+    """The product of all index sizes, as of an einsum of three: sum_ij x_i W_oij y_j costs B O I J."""
+    operands = []
+    for operand, axes in zip(args[:3], args[3:6], strict=True):
+        for axis in axes:
+            operand = operand.unsqueeze(axis)
+        operands.append(operand.shape)
+    return prod(map(max, zip(*operands, strict=True)))
+
+
+def _distances(first: int) -> Rule:
+    """One square for each pair of rows and channel, of arguments `first` [..., n, d] and `first + 1` [..., m, d]."""
+
+    def rule(args: Sequence[Any], _: Any) -> int:
+        one, other = args[first : first + 2]
+        batch = prod(map(max, zip_longest(reversed(one.shape[:-2]), reversed(other.shape[:-2]), fillvalue=1)))
+        return int(batch * one.shape[-2] * other.shape[-2] * one.shape[-1])
+
+    return rule
 
 
 def _einsum(args: Sequence[Any], _: Any) -> int:
@@ -106,16 +148,20 @@ def _scan_backward(forward: Rule) -> Rule:
 
 
 _SCANS = {"ctxbench::selective_scan": _selective_scan, "ctxbench::wkv": _wkv}
-_TAPS = (4, 0, 16)  # of a grid sampler for each output element: bilinear, nearest, bicubic
+
+
+def _taps(mode: int, grid: Tensor) -> int:
+    """Products of a grid sampler for each output element: bilinear (trilinear in three axes), nearest, bicubic."""
+    return (2 ** grid.shape[-1], 0, 16)[mode]
 
 
 def _grid_sampler(args: Sequence[Any], output: Tensor) -> int:
-    return output.numel() * _TAPS[args[2]]
+    return output.numel() * _taps(args[2], args[1])
 
 
 def _grid_sampler_backward(args: Sequence[Any], _: Any) -> int:
     """As the forward, once for each gradient that is asked for: the input's, the grid's."""
-    return int(args[0].numel() * _TAPS[args[3]] * sum(args[-1]))
+    return int(args[0].numel() * _taps(args[3], args[2]) * sum(args[-1]))
 
 
 _ATTENTION = (
@@ -136,6 +182,8 @@ PRODUCTS: dict[str, Rule] = {
     "aten::bmm": _product(0),
     "aten::addmv": _product(1),
     "aten::addmm": _product(1),
+    "aten::_int_mm": _product(0),
+    "aten::_addmm_activation": _product(1),
     "aten::addbmm": _product(1),
     "aten::baddbmm": _product(1),
     "aten::convolution": _convolution,
@@ -143,6 +191,11 @@ PRODUCTS: dict[str, Rule] = {
     "aten::convolution_backward": _convolution_backward,
     **dict.fromkeys(_ATTENTION, _attention),
     **{f"{name}_backward": _attention_backward for name in _ATTENTION},
+    "aten::_efficient_attention_forward": _fused_attention(7),
+    "aten::_efficient_attention_backward": _fused_attention_backward,
+    "aten::_flash_attention_forward": _fused_attention(6),
+    "aten::_flash_attention_backward": _fused_attention_backward,
+    "aten::_trilinear": _trilinear,
 }
 
 # All other operators that cost something. Matrix products inside them do not count a second time.
@@ -151,6 +204,13 @@ OTHERS: dict[str, Rule] = {
     **{f"{name}_backward": _scan_backward(rule) for name, rule in _SCANS.items()},
     "aten::einsum": _einsum,
     "aten::mul": _elements(),
+    "aten::addcmul": _elements(),
+    "aten::prod": lambda args, _: args[0].numel(),
+    "aten::cumprod": _elements(),
+    "aten::glu": _elements(),
+    "aten::_prelu_kernel": _elements(),
+    "aten::_euclidean_dist": _distances(0),
+    "aten::_cdist_forward": _distances(0),
     "aten::mean": _elements(),
     "aten::leaky_relu": _elements(),
     "aten::avg_pool1d": _elements(),
@@ -159,7 +219,10 @@ OTHERS: dict[str, Rule] = {
     "aten::adaptive_avg_pool1d": _elements(),
     "aten::adaptive_avg_pool2d": _elements(),
     "aten::adaptive_avg_pool3d": _elements(),
+    "aten::upsample_linear1d": _elements(2),
     "aten::upsample_bilinear2d": _elements(4),
+    "aten::upsample_trilinear3d": _elements(8),
+    "aten::upsample_bicubic2d": _elements(16),
     "aten::grid_sampler": _grid_sampler,
     "aten::batch_norm": _affine_norm(1),
     "aten::instance_norm": _affine_norm(1),
@@ -169,17 +232,29 @@ OTHERS: dict[str, Rule] = {
     "aten::_adaptive_avg_pool2d": _elements(),
     "aten::_adaptive_avg_pool3d": _elements(),
     "aten::native_batch_norm": _affine_norm(1),
+    "aten::_native_batch_norm_legit": _affine_norm(1),
     "aten::native_layer_norm": _affine_norm(2),
     "aten::native_group_norm": _affine_norm(1),
     "aten::ger": _elements(),
+    "aten::addr": _elements(),
     "aten::leaky_relu_backward": _gradients(),
+    "aten::glu_backward": _gradients(2),
+    "aten::_prelu_kernel_backward": _gradients(2),
+    "aten::_cdist_backward": _distances(1),
     "aten::avg_pool2d_backward": _gradients(),
     "aten::avg_pool3d_backward": _gradients(),
     "aten::_adaptive_avg_pool2d_backward": _gradients(),
     "aten::_adaptive_avg_pool3d_backward": _gradients(),
+    "aten::upsample_linear1d_backward": _gradients(2),
     "aten::upsample_bilinear2d_backward": _gradients(4),
+    "aten::upsample_trilinear3d_backward": _gradients(8),
+    "aten::upsample_bicubic2d_backward": _gradients(16),
     "aten::grid_sampler_2d": _grid_sampler,
     "aten::grid_sampler_2d_backward": _grid_sampler_backward,
+    "aten::grid_sampler_3d": _grid_sampler,
+    "aten::grid_sampler_3d_backward": _grid_sampler_backward,
+    "aten::_weight_norm_interface": lambda args, _: args[0].numel(),
+    "aten::_weight_norm_interface_backward": lambda args, _: 2 * args[0].numel(),
     "aten::native_batch_norm_backward": _affine_norm_backward(2),
     "aten::native_layer_norm_backward": _affine_norm_backward(5),
     "aten::native_group_norm_backward": _affine_norm_backward(4),
@@ -193,7 +268,7 @@ RECURRENT = frozenset({"aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_r
 _ARITHMETIC = (
     "abs", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "add", "all", "alpha_dropout",
     "amax", "amin", "any", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "ceil", "clamp",
-    "clamp_max", "clamp_min", "cos", "div", "dropout", "eq", "feature_dropout", "fft_fft", "floor",
+    "clamp_max", "clamp_min", "cos", "div", "dropout", "eq", "feature_dropout", "floor",
     "floor_divide", "ge", "gelu", "gt", "hardtanh", "isinf", "isnan", "le", "log2", "log_softmax",
     "logical_and", "logical_not", "logical_or", "lt", "max", "max_pool1d", "max_pool1d_with_indices",
     "max_pool2d", "max_pool2d_with_indices", "max_pool3d", "max_pool3d_with_indices", "maximum", "min",
@@ -221,5 +296,92 @@ _BACKWARD = (
 )
 # fmt: on
 
-_NAMES = (*_ARITHMETIC, *_MEMORY, *(f"{name}_backward" for name in (*_ARITHMETIC, *_MEMORY)), *_BACKWARD)
+# Close kin of the above that PyTorch does not tag as such: activations, losses, sums along an axis, what moves memory.
+_KIN = (
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "bucketize",
+    "copysign",
+    "cummax",
+    "cummin",
+    "cumsum",
+    "elu",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "heaviside",
+    "histc",
+    "huber_loss",
+    "kthvalue",
+    "logcumsumexp",
+    "log_sigmoid",
+    "log_sigmoid_forward",
+    "logit",
+    "_masked_softmax",
+    "median",
+    "mish",
+    "mode",
+    "mse_loss",
+    "nll_loss2d",
+    "nll_loss2d_forward",
+    "nll_loss",
+    "nll_loss_forward",
+    "renorm",
+    "rrelu_with_noise",
+    "searchsorted",
+    "smooth_l1_loss",
+    "softplus",
+    "xlogy",
+    "blackman_window",
+    "block_diag",
+    "channel_shuffle",
+    "diag_embed",
+    "diagonal_scatter",
+    "empty_permuted",
+    "fft_fftfreq",
+    "fft_rfftfreq",
+    "fractional_max_pool2d",
+    "hamming_window",
+    "hann_window",
+    "index_copy",
+    "index_fill",
+    "index_reduce",
+    "isin",
+    "kaiser_window",
+    "lift",
+    "lift_fresh",
+    "logspace",
+    "lu_unpack",
+    "masked_scatter",
+    "masked_select",
+    "nonzero",
+    "put",
+    "range",
+    "repeat_interleave",
+    "rot90",
+    "scatter_reduce",
+    "take",
+    "trace",
+    "tril_indices",
+    "triu_indices",
+    "_unique2",
+    "unique_consecutive",
+    "unique_dim",
+    "_unsafe_index",
+    "_unsafe_index_put",
+    "_unsafe_masked_index",
+    "_unsafe_masked_index_put_accumulate",
+    "unsafe_split",
+    "unsafe_split_with_sizes",
+    *(f"{name}{axes}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for axes in (1, 2, 3)),
+)
+_FREE_TAGS = frozenset((torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.nondeterministic_seeded))
+
+_OWN = (*_ARITHMETIC, *_MEMORY, *_KIN)
+_NAMES = (*_OWN, *(f"{name}_backward" for name in _OWN), *_BACKWARD)
 FREE = frozenset(f"aten::{name}" for name in _NAMES)
+
+
+def is_free(operator: Any) -> bool:
+    """True for the kin of FREE: PyTorch's operators on each element alone, its reductions and its random numbers."""
+    return operator.namespace == "aten" and not _FREE_TAGS.isdisjoint(operator.tags)

@@ -70,6 +70,7 @@ def _sum(forward: MacCount, after: MacCount, before: MacCount) -> MacCount:
     return MacCount(
         forward.macs_matmul + after.macs_matmul - before.macs_matmul,
         dict(Counter(forward.uncounted) + (Counter(after.uncounted) - Counter(before.uncounted))),
+        dict(Counter(forward.estimates) + (Counter(after.estimates) - Counter(before.estimates))),
         dict(Counter(forward.by_place) + (Counter(after.by_place) - Counter(before.by_place))),
     )
 

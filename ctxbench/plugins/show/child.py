@@ -36,6 +36,7 @@ def costs(case: Case, by_operator: bool, tools: list[str]) -> list[Shown]:
     rows.append(("macs_matmul", f"{counts['macs'].macs_matmul:,}", ""))
     shape = f"{'x'.join(map(str, case.shape))} {case.computed_in}"
     parts = [Shown(columns={shape: "label", "counted": "counted", "closed form": "counted"}, rows=rows)]
+    parts += [Shown(f"{name} does not include {count.left_out}") for name, count in counts.items() if count.left_out]
     if why:
         parts.append(Shown(why))
     if by_operator:

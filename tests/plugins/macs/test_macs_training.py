@@ -383,12 +383,11 @@ def test_back_propagation_through_time_pays_for_each_step(shape: tuple[int, int,
 
 def test_products_without_a_rule_are_named() -> None:
     def forward(x: Tensor) -> Any:
-        return torch.linalg.solve(x, x) + torch.fft.rfft2(x).real.sum() + torch.cdist(x, x)
+        return torch.linalg.solve(x, x) + torch.fft.rfft2(x).real.sum()
 
     count = count_training_macs(Apply(forward), torch.rand(4, 4, requires_grad=True))
-    assert count.uncounted.keys() >= {
-        "aten::_linalg_solve_ex", "aten::linalg_lu_solve", "aten::_fft_r2c", "aten::_fft_c2c",
-        "aten::_cdist_forward", "aten::_cdist_backward",
+    assert count.uncounted.keys() == {
+        "aten::_linalg_solve_ex", "aten::linalg_lu_solve", "aten::_fft_r2c", "aten::_fft_c2c"
     }  # fmt: skip
 
 
@@ -468,7 +467,7 @@ def test_a_run_has_the_macs_of_a_step_or_the_reason(tmp_path: Path) -> None:
     ).frame
     assert frame["status"].tolist() == ["ok", "ok"]
     assert frame["macs_train"].fillna(0).tolist() == [counted("ham_nmf", shape), 0]
-    assert json.loads(frame["macs_train_uncounted"][0]) == {"aten::rand": 1, "aten::linalg_vector_norm": 1}
+    assert json.loads(frame["macs_train_uncounted"][0]) == {}
     assert frame["macs"][1] == 64 * 120
     assert "no MACs of a training step: a training step of Fails fails on the meta device: ValueError: no training" in [
         *map(str, frame["notes"][1])
