@@ -26,6 +26,17 @@ def depthwise(channels: int, kernel: int | tuple[int, int], *, dilation: int = 1
     )
 
 
+def gradient_in_order(y: Tensor) -> Tensor:
+    """`y` [B, C, H, W], whose gradient arrives contiguous where that of one image would be read in a wrong order.
+
+    PyTorch's backward of batch normalisation does so on the CPU (docs/upstream.md). A view; the backward pass copies
+    only a gradient that has another order.
+    """
+    if not y.requires_grad or y.size(0) > 1 or not y.is_contiguous():
+        return y
+    return y.flatten(1).view_as(y)
+
+
 def normalised(norm: nn.LayerNorm, tokens: Tensor) -> Tensor:
     """Layer normalisation over the channels of [B, n, C], in the dtype of `tokens`."""
     weight, bias = norm.weight.to(tokens.dtype), norm.bias.to(tokens.dtype)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.modules._checks import check_input, check_positive
+from ctxbench.modules._layers import gradient_in_order
 from ctxbench.registry import register
 
 
@@ -50,5 +51,5 @@ class DoubleAttention(nn.Module):
         del gathering  # in inference its memory serves the output projection
         distribution = torch.softmax(self.distribution(x).flatten(2), dim=1)  # [B, c_n, n], over the descriptors
         context = torch.unflatten(torch.bmm(descriptors, distribution), 2, x.shape[2:])  # [B, c_m, H, W]
-        out: Tensor = x + self.output(context)
+        out: Tensor = x + gradient_in_order(self.output(context))
         return out

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_input, check_positive
+from ctxbench.modules._layers import gradient_in_order
 from ctxbench.registry import register
 
 
@@ -58,6 +59,6 @@ class CoOccurrentFeature(nn.Module):
         raw = torch.bmm(query.transpose(1, 2), key) / self.temperature  # [B, n, m]; named, so it lives to the end
         affinity = torch.softmax(raw, dim=2)
         context = torch.unflatten(torch.bmm(value, affinity.transpose(1, 2)), 2, x.shape[2:])
-        context = self.norm(self.output(context))
+        context = gradient_in_order(self.norm(self.output(context)))
         out: Tensor = x + context
         return out

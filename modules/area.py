@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_input, check_odd, check_positive
-from ctxbench.modules._layers import depthwise
+from ctxbench.modules._layers import depthwise, gradient_in_order
 from ctxbench.registry import register
 
 
@@ -26,7 +26,7 @@ class NormedConvolution(nn.Module):
         nn.init.trunc_normal_(conv.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.bn(self.conv(x))
+        out: Tensor = gradient_in_order(self.bn(self.conv(x)))
         return out
 
 

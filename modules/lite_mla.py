@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.modules._checks import check_input, check_odd, check_positive
-from ctxbench.modules._layers import depthwise, start_small, without_autocast
+from ctxbench.modules._layers import depthwise, gradient_in_order, start_small, without_autocast
 from ctxbench.registry import register
 
 OFFSET = 1e-15  # keeps the denominator above zero, as published
@@ -54,7 +54,7 @@ class MultiScaleLinearAttention(nn.Module):
             memory = torch.matmul(value, key.transpose(2, 3))  # [B, heads, dim, dim]
             weights = torch.matmul(key.sum(3).unsqueeze(2), query) + OFFSET  # [B, heads, 1, n]
             context = (torch.matmul(memory, query) / weights).to(x.dtype)
-        out: Tensor = self.proj(torch.unflatten(context.flatten(1, 2), 2, x.shape[2:]))
+        out: Tensor = gradient_in_order(self.proj(torch.unflatten(context.flatten(1, 2), 2, x.shape[2:])))
         return out
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

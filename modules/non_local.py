@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_choice, check_input, reduced
+from ctxbench.modules._layers import gradient_in_order
 from ctxbench.registry import register
 
 Mode = Literal["embedded_gaussian", "gaussian", "dot_product", "concatenation"]
@@ -75,7 +76,7 @@ class NonLocal(nn.Module):
         query = self.query(x).flatten(2)  # [B, d, n]
         key, value = self._pooled(self.key(x)).flatten(2), self._pooled(self.value(x)).flatten(2)  # [B, d, m]
         context = self._context(query, key, value)  # [B, d, n]
-        out: Tensor = x + self.norm(self.output(torch.unflatten(context, 2, x.shape[2:])))
+        out: Tensor = x + gradient_in_order(self.norm(self.output(torch.unflatten(context, 2, x.shape[2:]))))
         return out
 
     def _pooled(self, image: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from field_cases import positions_first
 from reference_attention import REFERENCES
 from torch import Tensor, nn
 from torchprofile import profile_macs
@@ -69,7 +70,7 @@ def assert_same(key: str, module: nn.Module, x: Tensor, hparams: dict[str, Any],
     expected, leaves = reference(key, module, x, hparams)
     x = x.clone().requires_grad_()
     output = module(x)
-    weight = torch.randn(expected.shape, dtype=torch.float64)
+    weight = positions_first(torch.randn(expected.shape, dtype=torch.float64))
     torch.autograd.backward(expected, weight)
     torch.autograd.backward(output, weight.to(output.dtype))
     torch.testing.assert_close(output.double(), expected, rtol=tolerance, atol=tolerance)
@@ -79,16 +80,22 @@ def assert_same(key: str, module: nn.Module, x: Tensor, hparams: dict[str, Any],
     torch.testing.assert_close(gradients, {n: p.grad for n, p in leaves.items()}, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("images", [1, 2])
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
-def test_outputs_and_gradients_equal_the_equations(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
+def test_outputs_and_gradients_equal_the_equations(
+    key: str, shape: Shape, hparams: dict[str, Any], images: int
+) -> None:
     module = build(key, shape[1], hparams).eval()
-    assert_same(key, module, torch.randn(shape, dtype=torch.float64), hparams, 1e-10)
+    assert_same(key, module, torch.randn((images, *shape[1:]), dtype=torch.float64), hparams, 1e-10)
 
 
+@pytest.mark.parametrize("images", [1, 2])
 @pytest.mark.parametrize(("key", "shape", "hparams"), WITH_BATCH_NORM)
-def test_training_uses_the_statistics_of_the_batch(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
+def test_training_uses_the_statistics_of_the_batch(
+    key: str, shape: Shape, hparams: dict[str, Any], images: int
+) -> None:
     module = build(key, shape[1], hparams).train()
-    assert_same(key, module, torch.randn(shape, dtype=torch.float64), hparams, 1e-9)
+    assert_same(key, module, torch.randn((images, *shape[1:]), dtype=torch.float64), hparams, 1e-9)
 
 
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)

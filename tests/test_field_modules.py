@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from field_cases import CASES, FEW, Shape
+from field_cases import CASES, FEW, Shape, positions_first
 from reference_attention import project
 from reference_blocks import REFERENCES as BLOCKS
 from reference_field import REFERENCES as FIELD
@@ -108,11 +108,13 @@ def leaves_of(module: nn.Module, x: Tensor) -> dict[str, Tensor]:
     return found | {"input": x.detach().clone().requires_grad_()}
 
 
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("images", "training"), [(1, False), (1, True), (2, True)])
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
 def test_output_and_gradients_are_those_of_the_equations(
-    key: str, shape: Shape, hparams: dict[str, Any], training: bool
+    key: str, shape: Shape, hparams: dict[str, Any], images: int, training: bool
 ) -> None:
+    if shape[2:] != (1, 1):
+        shape = (images, *shape[1:])
     module = build(key, shape[1], hparams).train(training)
     values = shape[0] * shape[2] * shape[3]
     if training and values == 1 and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules()):
@@ -124,9 +126,9 @@ def test_output_and_gradients_are_those_of_the_equations(
     y = module(x)
     expected = REFERENCES[key](leaves, leaves["input"], training, **hparams)
     torch.testing.assert_close(y, expected, rtol=1e-9, atol=1e-9)
-    weights = torch.randn_like(y)
-    (y * weights).sum().backward()
-    (expected * weights).sum().backward()
+    weights = positions_first(torch.randn_like(y))
+    y.backward(weights)
+    expected.backward(weights)
     assert x.grad is not None
     torch.testing.assert_close(x.grad, leaves["input"].grad, rtol=1e-7, atol=1e-8)
     for name, parameter in module.named_parameters():

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import reference_hams as reference
 import torch
+from field_cases import positions_first
 from torch import Tensor
 
 from ctxbench.modules._ham import Hamburger
@@ -37,8 +38,9 @@ def build(ham: str, **hparams: Any) -> Hamburger:
     return module.double()
 
 
-def make_input(*, scale: float = 1.0) -> Tensor:
-    return scale * torch.randn(SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+def make_input(*, scale: float = 1.0, images: int = SHAPE[0]) -> Tensor:
+    shape = (images, *SHAPE[1:])
+    return scale * torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
 def run_seeded(module: Hamburger, x: Tensor, seed: int = 2) -> Tensor:
@@ -60,9 +62,8 @@ def options_of(ham: str, module: Hamburger, **changes: Any) -> reference.Options
     return replace(options, **changes)
 
 
-def start_of(ham: str, module: Hamburger, weights: dict[str, Tensor], seed: int = 2) -> Tensor:
+def start_of(ham: str, module: Hamburger, weights: dict[str, Tensor], batch: int, seed: int = 2) -> Tensor:
     """The dictionaries that `run_seeded` starts from, `[B*heads, D, rank]`."""
-    batch = SHAPE[0]
     if module.init == "random":
         torch.manual_seed(seed)
         height = INNER // module.heads if module.layout == "spatial" else SHAPE[2] * SHAPE[3]
@@ -77,19 +78,21 @@ def start_of(ham: str, module: Hamburger, weights: dict[str, Tensor], seed: int 
 def run_reference(ham: str, module: Hamburger, x: Tensor, **changes: Any) -> tuple[Tensor, dict[str, Tensor], Tensor]:
     """Output, the leaves whose gradients are to be compared, and the final dictionaries."""
     weights = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
-    start = start_of(ham, module, weights)
+    start = start_of(ham, module, weights, len(x))
     output, final = reference.burger(x, weights, start, options_of(ham, module, **changes))
     return output, weights, final
 
 
-def assert_agrees(ham: str, module: Hamburger) -> None:
+def assert_agrees(ham: str, module: Hamburger, images: int = SHAPE[0]) -> None:
     """Output and the gradients of input and parameters equal the reference's, in training mode."""
-    x, x_reference = make_input().requires_grad_(), make_input().requires_grad_()
+    x, x_reference = (make_input(images=images).requires_grad_() for _ in range(2))
     expected, weights, _ = run_reference(ham, module, x_reference)
-    probe = torch.randn(SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    torch.autograd.backward((expected * probe).sum())
+    probe = positions_first(
+        torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    )
+    expected.backward(probe)
     output = run_seeded(module, x)
-    torch.autograd.backward((output * probe).sum())
+    output.backward(probe)
     torch.testing.assert_close(output, expected, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(x.grad, x_reference.grad, rtol=1e-8, atol=1e-9)
     for name, parameter in module.named_parameters():
@@ -99,9 +102,11 @@ def assert_agrees(ham: str, module: Hamburger) -> None:
 @every_ham
 @pytest.mark.parametrize("gradient", ["one_step", "bptt"])
 @pytest.mark.parametrize("layout", ["spatial", "channel"])
-@pytest.mark.parametrize("heads", [1, 2])
-def test_output_and_gradients_equal_the_reference(ham: str, gradient: str, layout: str, heads: int) -> None:
-    assert_agrees(ham, build(ham, gradient=gradient, layout=layout, heads=heads))
+@pytest.mark.parametrize(("heads", "images"), [(1, 1), (1, 2), (2, 2)])
+def test_output_and_gradients_equal_the_reference(
+    ham: str, gradient: str, layout: str, heads: int, images: int
+) -> None:
+    assert_agrees(ham, build(ham, gradient=gradient, layout=layout, heads=heads), images)
 
 
 @every_ham
