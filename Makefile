@@ -1,4 +1,5 @@
-# Everything runs in .venv, which the first target makes with the versions of constraints.txt.
+# Everything runs in .venv, which the first target makes with the versions of constraints.txt. What tests, lints and builds
+# does so in .tracked, a copy of the files that git tracks (tests/tracked.py): nothing else in the clone changes its outcome.
 PYTHON ?= python3
 BIN := .venv/bin
 # Without compiled files, each of the tests' many processes would compile ctxbench again.
@@ -8,83 +9,96 @@ unexport PYTHONPATH PYTHONHOME
 export PIP_USER := 0
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
+IN_COPY := cd .tracked && "$(CURDIR)/.venv/tracked/bin/python"
+QUICK := not processes and not timing and not slow and not long
+PARALLEL := -n 2 --dist loadscope --no-loadscope-reorder
 # Tests with a mark, without reading the files that have none.
-marked = $(BIN)/python -m pytest -m $(1) $$(grep -rl --include="test_*.py" "pytest.mark.$(1)" tests)
+marked = $(IN_COPY) -m pytest -m $(1) $$(grep -rl --include="test_*.py" "pytest.mark.$(1)" tests)
 
-.PHONY: table3 test loaded long quick check extras research lint site format report matrix gpu clean
+.PHONY: table3 tracked test loaded long quick check extras other-python research lint site format report matrix gpu clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
 
+tracked: .venv/.dev
+	@$(BIN)/python tests/tracked.py
+
 # First the tests that any load may delay, side by side; then those that judge real times, alone.
-test: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing and not long"
+test: tracked
+	$(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long"
 	$(call marked,timing)
 
 # `make test` and `make long` side by side, beside a busy loop on each core, then some tests at half speed and some for other processors: how CI runs them.
-loaded: .venv/.dev
+loaded: tracked
 	$(BIN)/python tests/under_load.py
-	$(BIN)/python tests/under_caps.py
+	$(IN_COPY) tests/under_caps.py
 	$(call marked,timing)
 
 # Attacks on runs, generated commands and run folders, processes that are killed, clusters of several nodes, wheels, the page in a browser and the tables of the docs.
 # Plugins deleted in copies, and all committed counts, too. With CTXBENCH_TEST_SAMPLE=random a new tenth of what is generated or committed, and three plugins.
-long: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m long
+long: tracked
+	$(IN_COPY) -m pytest $(PARALLEL) -m long
 
 # The tests that start no process and take no seconds, without reading the files that have none.
-quick: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not processes and not timing and not slow and not long" \
+quick: tracked
+	$(IN_COPY) -m pytest $(PARALLEL) -m "$(QUICK)" \
 	    $$(grep -rLE --include="test_*.py" "^pytestmark = \[?pytest.mark.(slow|processes|long)" tests)
 
 check: lint test long site
 
-lint: .venv/.dev
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python tests/import_rules.py
-	$(BIN)/python tests/docstring_rules.py
-	$(BIN)/python tests/owner_rules.py
+lint: tracked
+	$(IN_COPY) -m ruff format --check .
+	$(IN_COPY) -m ruff check .
+	$(IN_COPY) -m mypy
+	$(IN_COPY) tests/import_rules.py
+	$(IN_COPY) tests/docstring_rules.py
+	$(IN_COPY) tests/owner_rules.py
 
 # The tests that need the packages of an extra, which are installed into .venv: runtimes, converters, timm,
 # ultralytics, scikit-learn. LiteRT, which wants an older typing_extensions than selenium, is left out.
-extras: .venv/.dev
+extras: tracked
 	$(PIP) --editable ".[onnx,openvino,executorch,coreml,networks,detectors,recall]"
 	$(call marked,extra) -n 2
 
 # The tests of what the authors alone run, with what it needs; see research/README.md.
-research: .venv/.research
-	$(BIN)/python -m pytest research
+research: .venv/.research tracked
+	$(IN_COPY) -m pytest research
 
 # Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.
-report: .venv/.installed
-	for run in results/*-cpu; do name=$$(basename $$run -cpu); \
-	    test ! -f $$run/run.json || $(BIN)/ctxbench report $$run --out docs/report/$$name --formats png || exit 1; done
-	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures published --formats png
-	$(BIN)/python docs/update.py
+report: tracked
+	cd .tracked && for run in results/*-cpu; do name=$$(basename $$run -cpu); \
+	    test ! -f $$run/run.json || "$(CURDIR)/.venv/tracked/bin/python" -m ctxbench report $$run --out docs/report/$$name --formats png || exit 1; done
+	$(IN_COPY) -m ctxbench report results/prediction/table3 --out docs/report/prediction --figures published --formats png
+	$(BIN)/python tests/tracked.py --back docs/update.py
 
 # The documentation as a site; a dead link fails. Reports are in it where `make report` has written them.
-site: .venv/.dev
-	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/site
+site: tracked
+	$(IN_COPY) -m sphinx -q -W --keep-going -b html docs "$(CURDIR)/docs/site"
+
+# Quick tests under another Python, with the build of torch that PyPI has, which is that for CUDA: another pair each day.
+PAIRS := 3.12:2.13.0 3.13:2.13.0 3.12:2.14.1
+other-python: tracked
+	cd .tracked && TESTS="$(QUICK)" bash benchmarks/matrix.sh $(word $(shell echo $$(($$(date +%j | sed 's/^0*//') % 3 + 1))),$(PAIRS))
 
 # The tests under other versions of Python and torch; takes several GB and a while for each.
-matrix:
-	bash benchmarks/matrix.sh
+matrix: tracked
+	cd .tracked && bash benchmarks/matrix.sh
 
 # What ctxbench shows on this machine's GPU, in under twenty minutes; see docs/gpu.md.
 gpu: .venv/.nvidia
 	$(BIN)/python benchmarks/gpu.py
 
 format: .venv/.dev
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
+	git ls-files -z --cached --others --exclude-standard "*.py" | xargs -0 $(BIN)/ruff format
+	git ls-files -z --cached --others --exclude-standard "*.py" | xargs -0 $(BIN)/ruff check --fix
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv .tracked build dist *.egg-info
 
 # Without an NVIDIA driver the build of torch for CPUs does, which is 4.5 GB smaller; if its index does not answer, the usual build follows.
 .venv/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "ctxbench needs Python 3.11, 3.12 or 3.13, and " \
+	    "$(PYTHON) is %d.%d. Name another one: make PYTHON=python3.13" % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 	@command -v nvidia-smi >/dev/null || $(PIP) --no-deps --retries 0 --timeout 15 --index-url $(CPU_BUILDS) torch \
 	    || echo "The CPU build of torch could not be had; the usual one is installed, which is 4.5 GB larger."

@@ -4,10 +4,15 @@
 #   bash benchmarks/matrix.sh                         # the oldest, the pinned and the newest torch, and those between
 #   bash benchmarks/matrix.sh 3.12:2.11.0             # pairs of your own
 #
+#   TESTS="not timing" bash benchmarks/matrix.sh 3.13:2.13.0    # tests of your own choice
+#
 # Each environment takes several GB while it is tested (torch brings its CUDA build) and is removed after it. The exit
 # code is the number of pairs that failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+tests=${TESTS:-not timing and not long}
+# With pyenv, each Python that it has is found by its name.
+if command -v pyenv >/dev/null; then PYENV_VERSION=$(pyenv versions --bare | paste -sd :); export PYENV_VERSION; fi
 pairs=("$@")
 [ ${#pairs[@]} -gt 0 ] || pairs=(3.12:2.11.0 3.11:2.13.0 3.13:2.15.0 3.11:2.12.1 3.12:2.14.1)
 failed=0
@@ -19,7 +24,7 @@ for pair in "${pairs[@]}"; do
     echo "== Python $python, torch $torch"
     if "python$python" -m venv "$folder/venv" &&
         "$folder/venv/bin/pip" install --quiet -c "$folder/constraints.txt" "torch==$torch" -e ".[dev]" &&
-        "$folder/venv/bin/python" -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing and not long"; then
+        "$folder/venv/bin/python" -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "$tests"; then
         echo "== Python $python, torch $torch: passed"
     else
         echo "== Python $python, torch $torch: FAILED"

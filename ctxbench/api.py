@@ -172,7 +172,7 @@ def run(
         measure: Other keys of the suite's `[measure]`, such as `{"sample_s": 0.5}`, in seconds.
         static: Only params, MACs and predicted memory; no module is timed.
         counter: What counts the MACs: ctxbench or torchprofile.
-        out: The run folder; default: results/<suite>-<time>.
+        out: The run folder; default: runs/<suite>-<time>.
         also_on: Devices beside the suite's whose times are predicted, such as `["h100-sxm"]`.
         force: Also measure cases that are predicted not to fit into memory.
         in_process: For debugging: measure in this process, not in fresh ones.

@@ -16,16 +16,15 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
-import venv
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from import_rules import ROOT, imported_plugins
+from tracked import copy_to, interpreter
 
 from ctxbench.plugin import plugins
 
@@ -88,32 +87,6 @@ def places(name: str) -> list[Path]:
     folder = Path("ctxbench/plugins") / name
     suites = [Path(f"docs/suites/{path.stem}.md") for path in (ROOT / folder / "suites").glob("*.toml")]
     return [folder, Path("tests/plugins") / name, Path(f"docs/plugins/{name}.md"), *suites]
-
-
-def copied(root: Path) -> None:
-    """A repository with the files that are here, whether they are committed or not."""
-    subprocess.run(["git", "clone", "--quiet", "--local", "--no-checkout", str(ROOT), str(root)], check=True)
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    for name in filter(None, names):
-        if (ROOT / name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, root / name)
-    subprocess.run(["git", "reset", "--quiet"], cwd=root, check=True)
-    if (ROOT / ".mypy_cache").is_dir():
-        shutil.copytree(ROOT / ".mypy_cache", root / ".mypy_cache")
-
-
-def interpreter(root: Path, folder: Path) -> Path:
-    """A Python that imports ctxbench from the copy, and all else from where this one has it."""
-    venv.create(folder, symlinks=True)
-    here = Path(sysconfig.get_path("purelib"))
-    there = folder / here.relative_to(sys.prefix)
-    (there / "others.pth").write_text(f"{here}\n", encoding="utf-8")
-    for path in here.glob("__editable__*ctxbench*"):
-        text = path.read_text(encoding="utf-8").replace(str(ROOT), str(root))
-        (there / path.name).write_text(text, encoding="utf-8")
-    return folder / "bin" / "python"
 
 
 def size(names: Iterable[str]) -> tuple[int, int]:
@@ -214,7 +187,9 @@ def prove(name: str, left: Set[str], *paths: str) -> Proof:
     commands = [command for each in gone for command in plugins()[each].commands]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "copy")
-        copied(root)
+        copy_to(root)
+        if (ROOT / ".mypy_cache").is_dir():
+            shutil.copytree(ROOT / ".mypy_cache", root / ".mypy_cache")
         python = str(interpreter(root, Path(folder, "python")))
         taken = remove(root, gone)
         broken = [f"{path} imports what went" for path in taken if path.startswith("tests/plugins/")]

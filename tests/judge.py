@@ -17,7 +17,8 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def findings(suite: str, frame: pd.DataFrame) -> list[Finding]:
     """Findings of the rows on each claim, in order."""
-    return [claim.judge(Rows.of_run(rows_of(frame))) for claim in claims_of(suite, load(suite).file.title)]
+    rows = Rows.of_run(rows_of(frame))
+    return [claim.judge(rows) for claim in claims_of(suite, load(suite).file.title)]
 
 
 def verdicts(suite: str, frame: pd.DataFrame) -> list[str]:

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from conftest import Done
 from fakes import LONGEST_S, EngineClock
+from without_a_clock import COMMANDS
 
-from ctxbench import registry
 from ctxbench.engine import interpreter
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
@@ -23,7 +23,9 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Doing
 from ctxbench.worker.protocol import MeasureCase, Reply
 
-FIXTURES = Path(__file__).parent / "fixtures"
+TESTS = Path(__file__).parent
+FIXTURES = TESTS / "fixtures"
+MORE = ("verify linear --size 8 8", "memory missing.py:M --shape 1,8,6,5")
 SHAPE = (1, 8, 6, 5)
 On = Callable[..., Done]
 Command = Callable[..., Done]
@@ -71,31 +73,16 @@ def test_what_a_system_lacks_is_hidden_from_ctxbench(on: On, system: str, prints
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("system", "words"),
+    ("system", "commands"),
     [
-        ("macos", "memory sa --shape 1,8,6,5"),
-        ("windows", "predict sa --for t4 --shape 1,8,6,5"),
-        *[
-            pytest.param("windows", words, marks=pytest.mark.long)
-            for words in (
-                "list",
-                "memory sa --shape 1,8,6,5",
-                "show linear --shape 1,8,6,5",
-                "profile sa --for t4 --shape 1,8,6,5",
-                "choose --device t4 --memory 2GiB --modules linear --shape 1,8,6,5",
-                "verify linear --size 8 8",
-                "memory missing.py:M --shape 1,8,6,5",
-            )
-        ],
+        ("windows", ["memory sa --shape 1,8,6,5", "predict sa --for t4 --shape 1,8,6,5"]),
+        *(pytest.param(system, [*COMMANDS, *MORE], marks=pytest.mark.long) for system in ("macos", "windows")),
     ],
 )
-def test_what_needs_no_clock_prints_what_it_does_on_linux(
-    on: On, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, system: str, words: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", {})  # by other tests
-    there, here = on(system, "-m", "ctxbench", *words.split()), command(*words.split())
+def test_what_needs_no_clock_prints_what_it_does_on_linux(on: On, system: str, commands: list[str]) -> None:
+    there, here = (on(each, TESTS / "without_a_clock.py", *commands) for each in (system, ""))
     assert (there.returncode, there.stdout) == (here.returncode, here.stdout)
+    assert here.stdout.count("exit code") == len(commands)
 
 
 @pytest.mark.processes

@@ -91,7 +91,7 @@ def test_the_documented_install_works_from_any_folder(source: Path, wheel: Path,
     command = [sys.executable, "-c", code, str(site), "run", "--static", "--modules", "ham_nmf"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "ham_nmf" in done.stdout
-    assert len(list((tmp_path / "results").glob("table3-*/records.csv"))) == 1
+    assert len(list((tmp_path / "runs").glob("table3-*/records.csv"))) == 1
 
 
 def test_an_editable_install_points_into_the_source(source: Path, tmp_path: Path) -> None:

@@ -111,7 +111,9 @@ def assert_nothing_ran(received: Path, events: list[str], *hashed: Path) -> None
     sent, files = received.parent, [*hashed, *(received / name for name in (*tables(), "run.json", "log.txt"))]
     assert not (sent.parent / "PWNED").exists()
     programs = [event for event in events if event.startswith(("subprocess", "os.exec"))]
-    own = rf"\('(git|fc-list|uname)',|\('{re.escape(sys.executable)}', \[[^]]*'-P', '-m', 'ctxbench\.worker\."
+    own = (
+        rf"\('(git|fc-list|uname|nvidia-smi)',|\('{re.escape(sys.executable)}', \[[^]]*'-P', '-m', 'ctxbench\.worker\."
+    )
     assert [event for event in programs if not re.search(own, event)] == []
     touched = [event for event in events if str(sent) in event]
     assert {*touched} - {f"open ({str(file)!r},)" for file in files} == set()

@@ -280,7 +280,7 @@ def test_the_default_folder_is_new_each_time(tmp_path: Path, monkeypatch: pytest
     first = default_path("tiny")
     first.mkdir(parents=True)
     second = default_path("tiny")
-    assert first.parent == Path("results")
+    assert first.parent == Path("runs")
     assert first != second
 
 

@@ -1,5 +1,6 @@
 """The packages that only some commands need, and the sentence for those who lack one."""
 
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -13,6 +14,16 @@ def packages_of(extra: str) -> Sequence[str]:
     """Import names of the packages of an extra of ctxbench or of a plugin; without an `extra`, nothing."""
     known: dict[str, Sequence[str]] = {**PACKAGES, **dict(each for _, each in brought("extras"))}
     return known.get(extra, ())
+
+
+def installed(package: str) -> str:
+    """Version of an installed package, `2.13.0+cpu` of torch. PackageNotFoundError if it is not there.
+
+    The wheels of torch on PyPI leave the build out of their name, so torch, where it is imported, is asked itself.
+    """
+    from importlib.metadata import version  # slow to import, needed only here
+
+    return str(sys.modules["torch"].__version__) if package == "torch" and "torch" in sys.modules else version(package)
 
 
 def lacking(who: str, extra: str) -> str:

@@ -5,7 +5,7 @@ import platform
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def _runtimes() -> dict[str, str]:
 
 def _version(package: str) -> str | None:
     try:
-        return version(package)
+        return extras.installed(package)
     except PackageNotFoundError:
         return None
 

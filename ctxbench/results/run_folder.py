@@ -41,7 +41,7 @@ SCHEMA = 10
 
 @dataclass
 class RunFolder:
-    """A folder `results/<suite>-<time>/` with the CSV files of `tables` and `run.json`.
+    """A folder `runs/<suite>-<time>/` with the CSV files of `tables` and `run.json`.
 
     What a process measured is a row of `processes.csv`, and `records.csv` is made from these. The samples and timeline
     of a process are on disk before its row is, and that is one `write` followed by `fsync`: a folder whose writer was
@@ -280,11 +280,14 @@ def run_folders(path: Path) -> list[Path]:
 
 
 def default_path(suite: str) -> Path:
-    """`results/<suite>-<time>` below the working folder, the time in UTC to the second, unused so far."""
+    """`runs/<suite>-<time>` below the working folder, the time in UTC to the second, unused so far.
+
+    It is not `results`, which holds this repository's committed runs.
+    """
     stem = f"{suite}-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
-    path = Path("results") / stem
+    path = Path("runs") / stem
     number = 2
     while os.path.lexists(path):
-        path = Path("results") / f"{stem}-{number}"
+        path = Path("runs") / f"{stem}-{number}"
         number += 1
     return path

@@ -11,7 +11,7 @@ COMMANDS = {
         examples=(
             "ctxbench run --static                                # counts and predicted memory, in seconds",
             "ctxbench run --modules ham_nmf,sa --shape 1,512,64,64 --set ham_nmf.steps=3",
-            "ctxbench run --suite field --out results/field       # `ctxbench list --suites` has the suites",
+            "ctxbench run --suite field --out runs/field          # `ctxbench list --suites` has the suites",
         ),
     ),
     "resume": Command(

@@ -71,7 +71,7 @@ def compare(
         rank_by: The quantity to rank by, such as `params` or `latency_train`.
         reuse: Copy the rows of registry modules from this earlier run folder.
         anyway: Also measure modules that do not meet the contract.
-        out: The run folder; default: results/compare-<time>.
+        out: The run folder; default: runs/compare-<time>.
         progress, reporter: Told of the progress of the checks, and of the run.
         on_part: Gets what is known before the end: contract lines, and sentences.
 

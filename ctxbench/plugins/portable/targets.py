@@ -5,9 +5,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from ctxbench.base.extras import installed
 from ctxbench.base.number import significant
 from ctxbench.base.temporary import temporary_folder
 from ctxbench.model.failures import describe_failure
@@ -76,7 +76,7 @@ def tried(target: Target, model: "nn.Module", x: "Tensor") -> Found:
     import torch
 
     model.eval()
-    versions = ", ".join(f"{each} {version(each)}" for each in target.packages)
+    versions = ", ".join(f"{each} {installed(each)}" for each in target.packages)
     with torch.no_grad():
         exact = model(x.clone())
         is_drawn = relative_error(model(x.clone()), exact) > SAME
