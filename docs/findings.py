@@ -20,6 +20,7 @@ from ctxbench.plugins.audit.finding import Finding, Verdict
 from ctxbench.plugins.audit.table import audit_table
 from ctxbench.plugins.networks.table import network_tables
 from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, SOLVED, accuracy_of, first_of
+from ctxbench.registry.reference import Reference
 from ctxbench.report.published import numbers_with_published, with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import setup
@@ -253,4 +254,6 @@ def network_shares() -> str:
 def _shares() -> pd.DataFrame:
     """Percent that each module adds to each network at LARGE_IMAGE."""
     found = pd.concat((table.data for table in network_tables(stored_run("networks-cpu"))), ignore_index=True)
-    return found[found["shape"] == LARGE_IMAGE].assign(network=found["network"].str.rpartition(":")[2])
+    return found[found["shape"] == LARGE_IMAGE].assign(
+        network=[Reference.parse(each).name for each in found["network"]]
+    )

@@ -8,6 +8,7 @@ from typing import Any
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities
 from ctxbench.model.published import Printed, Published
+from ctxbench.registry import own_name
 from ctxbench.results.rows import is_filled
 from ctxbench.results.tables import types
 from ctxbench.table.numbers import Numbers
@@ -55,7 +56,7 @@ def _row_of(table: Published | None, record: RecordRow) -> str:
     found = {}
     for name, row in table.rows.items():
         own = table.shape_of(name)
-        fits = (row.block.rpartition(":")[2], row.network) == (record["module"], record["network"] or "")
+        fits = (own_name(row.block), row.network) == (record["module"], record["network"] or "")
         fits &= own is None or record["shape"] == "x".join(map(str, own))
         same = all(str(record["every"].get(key)) == str(value) for key, value in row.settings.items())
         if fits and same and {*record["changed"].split()} <= row.settings.keys():

@@ -13,6 +13,7 @@ import torch
 from ctxbench.base.clocks import FORKS
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.messages import Failure, Values
+from ctxbench.registry.reference import Reference
 from ctxbench.worker import tasks
 from ctxbench.worker.lines import decode
 from ctxbench.worker.protocol import Reply
@@ -127,11 +128,11 @@ def test_a_library_of_networks_is_imported_once_and_a_persons_own_file_by_each_c
     monkeypatch.chdir(own)
     with IsolatedLoader() as loader:
         for name in ("one", "two"):
-            assert loader.entry(f"torchvision.models:{name}").reference == f"torchvision.models:{name}"
+            assert loader.entry(Reference("torchvision.models", name)).reference == f"torchvision.models:{name}"
     (imported,) = log.read_text().splitlines()
     assert imported.startswith("torchvision.models ")
     (own / "neighbour.py").unlink()
     with IsolatedLoader() as loader:
         for name in ("one", "two"):
-            loader.entry(f"mine.py:{name}")
+            loader.entry(Reference("mine.py", name))
     assert len({*log.read_text().splitlines()}) == 3

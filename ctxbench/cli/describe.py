@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ctxbench.registry.entry import Entry
-from ctxbench.registry.objects import SUFFIX
+from ctxbench.registry.reference import Reference
 from ctxbench.table.table import Cell, Column, Row, Table, plain_table
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def module(entry: Entry) -> Iterator[Table | str]:
         "position mixing": str(entry.position_mixing),
         "reach": entry.reach,
         "public code": entry.public_code,
-        "file": "an object of this session" if entry.file.endswith(SUFFIX) else entry.file,
+        "file": "an object of this session" if Reference.parse(entry.reference).is_object else entry.file,
         "broken": entry.broken,
     }
     if entry.given != "channels":  # no context module, so that nothing is known of the rest

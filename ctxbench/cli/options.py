@@ -154,12 +154,12 @@ def names(texts: list[str] | None) -> list[str] | None:
 
 def of_one_module(chosen: list[str], module: str) -> dict[str, Any]:
     """The hyper-parameters of the module that a command is about. UsageError for those of another one."""
-    own = [module, hparams.class_name(module)]
-    if any(name and name not in own for name in hparams.parse(chosen)):
-        from ctxbench import registry
+    from ctxbench import registry
 
+    own = [module, registry.own_name(module)]
+    if any(name and name not in own for name in hparams.parse(chosen)):
         entry = registry.get(module)
-        names = [*own, entry.key, hparams.class_name(entry.reference)]
+        names = [*own, entry.key, registry.own_name(entry.reference)]
         return hparams.of_one_module(chosen, *names, configs=entry.configs)
     return hparams.of_one_module(chosen, *own)
 

@@ -8,6 +8,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.terminal import say
 from ctxbench.registry.entry import Entry
 from ctxbench.registry.reader import read_by
+from ctxbench.registry.reference import Reference
 
 if TYPE_CHECKING:
     from ctxbench.engine.client import ForkServer
@@ -26,7 +27,7 @@ class IsolatedLoader:
         self._static = static
         self._stack = ExitStack()
         self._server: ForkServer | None = None
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[Reference, Entry] = {}
         self._shapes: dict[str, Shape | None] = {}
         self._said: set[str] = set()
 
@@ -37,11 +38,11 @@ class IsolatedLoader:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def entry(self, reference: str) -> Entry:
+    def entry(self, reference: Reference) -> Entry:
         """Entry of the class of a reference. UsageError if its file does anything else than declare it."""
-        reference = registry.absolute(reference)
+        reference = reference.whole
         if reference not in self._entries:
-            told, _ = self._ask(f"loading {reference.rpartition(':')[0]}", "module", str, reference)
+            told, _ = self._ask(f"loading {reference.source}", "module", str, reference)
             self._entries[reference] = Entry.of_plain(told[0])
         return self._entries[reference]
 

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
+from ctxbench.registry.reference import Reference
 from ctxbench.worker.lines import plain
 from ctxbench.worker.protocol import Ask, Payload, Reply, WrongInput
 
@@ -58,5 +59,6 @@ def task_of(question: str, *arguments: Any, memory_limit_gib: float | None = Non
     """The task of a question."""
     cases = [each for each in arguments if isinstance(each, Case)]
     references = [each for case in cases for each in (case.reference, case.network) if each]
+    references += [str(each) for each in arguments if isinstance(each, Reference)]
     references += [each for each in arguments if isinstance(each, str) and ":" in each]
     return Ask(question, [plain(each) for each in arguments], references, memory_limit_gib)

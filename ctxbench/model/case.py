@@ -14,6 +14,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.model.conditions import CONDITIONS, SHAPE, Conditions, Shape
 from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
+from ctxbench.registry.reference import Reference
 
 if TYPE_CHECKING:
     import torch
@@ -101,8 +102,10 @@ class Case(Conditions):
 
     @property
     def entry(self) -> Entry:
-        """The registry's entry of the module; its class is imported if it is not registered by its key."""
-        return registry.get(self.module if self.module in registry.names() else self.reference)
+        """The registry's entry of the module; its class is imported if it is none of ctxbench's own."""
+        # A table of an early version has no references.
+        is_own = f"{self.reference or registry.BUILT_IN}.".startswith(f"{registry.BUILT_IN}.")
+        return registry.get(self.module if is_own and self.module in registry.names() else self.reference)
 
     @property
     def sources(self) -> dict[str, str]:
@@ -166,7 +169,7 @@ class Case(Conditions):
     @property
     def _inside(self) -> str:
         """` in NETWORK`, of a file the function's name alone; "" for a module alone."""
-        return f" in {self.network.rpartition(':')[2]}" if self.network else ""
+        return f" in {Reference.parse(self.network).name}" if self.network else ""
 
     @property
     def id(self) -> str:

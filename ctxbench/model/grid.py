@@ -16,6 +16,7 @@ from ctxbench.model.case import EMPTY, Case, as_list
 from ctxbench.model.conditions import COLUMNS, CONDITIONS, check_product, to_columns
 from ctxbench.model.suite_file import COMPUTED, POINTS, SuiteFile, parse_pair
 from ctxbench.registry.entry import Entry
+from ctxbench.registry.reference import Reference
 
 # The keys of `axes` that replace a part of the shape: batch, channels, height and width.
 SIZES = ("batch", "channels", "size")
@@ -46,6 +47,11 @@ class Point:
         yield case
 
 
+def reference_in(suite: Path, chosen: bool, name: str) -> Reference:
+    """The reference of a name that the caller chose, or that the file of a suite says."""
+    return Reference.parse(name) if chosen else Reference.read(name, suite)
+
+
 @dataclass(frozen=True)
 class Suite:
     """A suite as read: its name (the file's stem), where it lies, and its content.
@@ -57,6 +63,10 @@ class Suite:
     path: Path
     file: SuiteFile
     chosen: bool = False
+
+    def reference(self, name: str) -> Reference:
+        """The reference of a module or network of this suite: what the caller did not choose, its file says."""
+        return reference_in(self.path, self.chosen, name)
 
     @property
     def named(self) -> set[str]:
@@ -82,7 +92,7 @@ class Suite:
         entries = {point.entry.reference: point.entry for point in found}.values()
         for name in self.file.hparams:
             if not any(registry.means(name, entry.key, entry.reference) for entry in entries):
-                registry.get(name)
+                registry.get(self.reference(name))
         modules = {*registry.names(), *(entry.key for entry in entries)}
         for row in self.file.gate.margins:
             if row.removesuffix(" infer").removesuffix(" train") not in modules:
@@ -168,7 +178,7 @@ class Suite:
         return list(unique.values())
 
     def _grid(self, name: str) -> Iterator[Point]:
-        entry = registry.get(name)
+        entry = registry.get(self.reference(name))
         hparams, axes = self._hparams(entry), self._axes(entry)
         for values in itertools.product(*map(as_list, hparams.values()), *axes.values()):
             chosen = entry.check_hparams(dict(zip(hparams, values, strict=False)))
@@ -199,7 +209,7 @@ class Suite:
 
     def _grid_size(self, name: str) -> int:
         """Number of cases in the grid of a module, excluded ones too."""
-        entry = registry.get(name)
+        entry = registry.get(self.reference(name))
         return math.prod(map(len, [*map(as_list, self._hparams(entry).values()), *self._axes(entry).values()]))
 
     def _check_size(self, names: Sequence[str]) -> None:
@@ -217,7 +227,7 @@ class Suite:
     def _extra(self, values: Mapping[str, Any]) -> Iterator[Point]:
         """The points of an entry of `cases`: one for each device."""
         rest = dict(values)
-        entry = registry.get(str(rest.pop("module", "")))
+        entry = registry.get(self.reference(str(rest.pop("module", ""))))
         places = as_list(rest.pop("device", self.file.axes.device))
         first = {name: (getattr(self.file.axes, name) or [each.default])[0] for name, each in CONDITIONS.items()}
         found = {name: rest.pop(name, value) for name, value in first.items()}

@@ -71,11 +71,6 @@ def combinations(hparams: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(hparams, chosen, strict=True)) for chosen in itertools.product(*choices)]
 
 
-def class_name(reference: str) -> str:
-    """The class that a reference such as `path.py:Class` ends with."""
-    return reference.rpartition(":")[2]
-
-
 def _add(hparams: dict[str, Any], name: str, value: Any) -> None:
     """Set a hyper-parameter, or add to the values that it has."""
     values = value if isinstance(value, list) else [value]

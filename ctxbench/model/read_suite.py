@@ -12,12 +12,13 @@ from pydantic import BaseModel, ValidationError
 from ctxbench import registry
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
-from ctxbench.model.grid import Suite
-from ctxbench.model.hparams import class_name, of_configs
+from ctxbench.model.grid import Suite, reference_in
+from ctxbench.model.hparams import of_configs
 from ctxbench.model.published import Alternative, Bound, Keep, Published, PublishedRow, line_of, plain_keys
 from ctxbench.model.suite_file import Axes, Figure, Gate, MeasureTable, SuiteFile
 from ctxbench.plugin import brought
 from ctxbench.registry import networks
+from ctxbench.registry.reference import Reference
 
 # Where values come from that a command or a Python caller has given.
 OPTIONS = "the command's options"
@@ -77,7 +78,7 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
         content["published"] = read_published(named, path.parent).model_dump()
     suite = _validate(content, str(path))
     if overrides is not None:
-        suite = _override(suite, overrides)
+        suite = _override(suite, overrides, path)
     return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
 
 
@@ -173,7 +174,7 @@ def _model_at(names: list[str], whole: type[BaseModel]) -> type[BaseModel]:
     return next((models[name] for name in reversed(names) if name in models), whole)
 
 
-def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
+def _override(suite: SuiteFile, overrides: Overrides, path: Path) -> SuiteFile:
     content = suite.model_dump()
     if overrides.modules is not None:
         content["modules"] = overrides.modules
@@ -185,7 +186,8 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
         content["axes"]["shape"] = [list(shape) for shape in dict.fromkeys(own) if shape]
     if "shape" in overrides.conditions or any(own):
         content["axes"] |= {"batch": [], "channels": [], "size": []}
-    for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
+    named = [reference_in(path, overrides.modules is not None, each) for each in content["modules"]]
+    for key, hparams in _chosen_hparams(named, overrides.hparams).items():
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure
     if overrides.leaves_out_budget:
@@ -197,7 +199,7 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
             rule for rule in suite.exclude if _is_among(rule, content["modules"]) or not _is_among(rule, gone)
         ]
         content["cases"] = []
-        known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}
+        known = {*registry.names(), *content["modules"], *map(registry.own_name, content["modules"])}
         content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
     found = _validate(content, OPTIONS)
     if suite.published and suite.published.shape and not _is_of_its_table(suite, found):
@@ -218,14 +220,14 @@ def _is_of_its_table(suite: SuiteFile, changed: SuiteFile) -> bool:
     return same and {*changed.modules} <= {*suite.modules}
 
 
-def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _chosen_hparams(modules: Sequence[Reference], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Hyper-parameters by key. What is given without a module goes to every module that has it.
 
     UsageError for a module that the suite does not have, and for a name that none of its modules has.
     """
     if not given:
         return {}
-    names = [name for each in modules for name in (registry.names() if each == "*" else [each])]
+    names = [name for each in modules for name in (registry.names() if str(each) == "*" else [each])]
     entries = {entry.key: entry for entry in map(registry.get, names)}
     found: dict[str, dict[str, Any]] = {}
     for module, hparams in of_configs(given, {name for entry in entries.values() for name in entry.configs}).items():

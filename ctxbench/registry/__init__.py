@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from ctxbench.base.call_sites import is_library
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.registry.entry import Entry
-from ctxbench.registry.load import import_maker, whole_path
+from ctxbench.registry.load import import_maker
 from ctxbench.registry.maker import Maker, maker_of_function, name_of
-from ctxbench.registry.objects import SUFFIX, store
+from ctxbench.registry.objects import store
 from ctxbench.registry.reader import reader
+from ctxbench.registry.reference import Reference
 from ctxbench.registry.source import class_names, find_source, scan_source
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def register(
 
 def names() -> list[str]:
     """The keys that are listed: built-in modules, those of installed packages, those registered by running code."""
-    return sorted(key for key, entry in {**_discovered(), **_registered}.items() if entry.listed)
+    return sorted(key for key, entry in _known().items() if entry.listed)
 
 
 def entries() -> list[Entry]:
@@ -113,26 +114,41 @@ def entries() -> list[Entry]:
     return [get(name) for name in names()]
 
 
-def get(name: str) -> Entry:
-    """The entry of a registered key, of `path/file.py:Class`, or of `package.module:Class`.
+def get(name: str | Reference) -> Entry:
+    """The entry of a registered key, of `path/file.py:Class`, or of `package.module:Class`; a text is a person's.
 
     The last two import the class, here or where the process's reader does. Raises UsageError with the nearest known
     name for an unknown key.
     """
-    if ":" in name or name.endswith(".py"):
-        return _from_reference(name)
-    known = {**_discovered(), **_registered}
-    if name not in known:
-        package, dot, class_name = name.rpartition(".")
+    reference = Reference.parse(name) if isinstance(name, str) else name
+    if not reference.is_key:
+        return _from_reference(reference)
+    if reference.name not in _known():
+        package, dot, class_name = reference.name.rpartition(".")
         if dot:
-            raise UsageError(f"unknown module {name!r}; a class of a package is {package}:{class_name}")
-        raise unknown("module", name, names())
-    return known[name]
+            raise UsageError(f"unknown module {reference.name!r}; a class of a package is {package}:{class_name}")
+        raise unknown("module", reference.name, names())
+    return _known()[reference.name]
 
 
 def means(name: str, key: str, reference: str) -> bool:
-    """True if a name in a suite or a command is this module's: its key, class or reference (a path may be relative)."""
-    return name in (key, reference, reference.rpartition(":")[2]) or (":" in name and absolute(name) == reference)
+    """True if a name in a suite or a command is this module's: its key or reference (a path may be relative).
+
+    So is the name of its class, but where that is a key of the registry: a key never means another module.
+    """
+    named = Reference.parse(name)
+    return name == key or (own_name(reference) == name if named.is_key else str(named.whole) == reference)
+
+
+def own_name(reference: str, name: str = "") -> str:
+    """The name of a module in tables and options unless its class registers a key: that of the class.
+
+    A class that is called as a key of the registry has the name of its file, or package, before: `mine.se`. `name` is
+    that of a class which its file calls otherwise.
+    """
+    named = Reference.parse(reference)
+    name = name or named.name
+    return f"{named.place}.{name}" if not named.is_key and name in _known() else name
 
 
 def of_class(cls: "Callable[..., nn.Module]", reference: str | None = None) -> Entry:
@@ -141,7 +157,7 @@ def of_class(cls: "Callable[..., nn.Module]", reference: str | None = None) -> E
     for entry in _registered.values():
         if _origin(entry) == _origin_of(inspect.getfile(cls), cls.__qualname__):
             return replace(entry, reference=reference)
-    return replace(_describe_class(cls, reference), key=cls.__name__, title=cls.__name__)
+    return replace(_describe_class(cls, reference), key=own_name(reference, cls.__name__), title=cls.__name__)
 
 
 def references_of(things: "Iterable[str | Callable[..., nn.Module]]") -> list[str]:
@@ -169,6 +185,10 @@ def references_of(things: "Iterable[str | Callable[..., nn.Module]]") -> list[st
         taken[name] += 1
         found.append(store(each, f"{name}_{taken[name]}" if taken[name] > 1 else name))
     return found
+
+
+def _known() -> dict[str, Entry]:
+    return {**_discovered(), **_registered}
 
 
 @cache
@@ -207,7 +227,7 @@ def _from_entry_point(point: "EntryPoint") -> Entry:
     """The entry behind an entry point, read from source; its key is the entry point's name."""
     reference = point.value
     try:
-        module_name, _, class_name = reference.partition(":")
+        module_name, class_name = (named := Reference.parse(reference)).source or named.name, named.name
         path = find_source(module_name)
         entry = next((e for e in scan_source(path, module_name) if e.reference == reference), None)
         if entry is None and class_name not in class_names(path):
@@ -221,24 +241,27 @@ def _from_entry_point(point: "EntryPoint") -> Entry:
     return entry or Entry(point.name, reference, str(path), class_name)
 
 
-def _from_reference(reference: str) -> Entry:
-    """The entry of a class in a file or a dotted module; its key is the one it registered, else the class name."""
-    source, _, class_name = reference.rpartition(":")
-    if not source or not class_name:
-        raise UsageError(f"{reference!r} names no class; write {reference.rstrip(':')}:ClassName")
+def _from_reference(reference: Reference) -> Entry:
+    """The entry of a class in a file or a dotted module; its key is the one it registered, else its own name."""
+    if not reference.name:
+        raise UsageError(f"{reference.source!r} names no class; write {reference.source}:ClassName")
+    whole = str(reference.whole)
+    if own := next((entry for entry in _discovered().values() if entry.reference == whole), None):
+        return own
     if told := reader():
         return told.entry(reference)
-    made, whole = import_maker(reference), absolute(reference)
+    made, name = import_maker(reference), own_name(whole)
     if not isinstance(made, Maker):
-        if source.endswith(SUFFIX):  # a class of a notebook has no file
-            known = maker_of_function(class_name, made).hyperparameters
-            return Entry(class_name, whole, source, class_name, hyperparameters=known)
+        if reference.is_object:  # a class of a notebook has no file
+            known = maker_of_function(reference.name, made).hyperparameters
+            return Entry(name, whole, reference.source, reference.name, hyperparameters=known)
         return of_class(made, whole)
-    if isinstance(made.function, type) and not source.endswith(SUFFIX):
+    if isinstance(made.function, type) and not reference.is_object:
         entry = of_class(made.function, whole)
     else:
-        file = whole_path(source) if source.endswith((".py", SUFFIX)) else find_source(source)
-        entry = Entry(class_name, whole, str(file), class_name)
+        at_path = reference.is_file or reference.is_object
+        file = reference.whole.source if at_path else find_source(reference.source)
+        entry = Entry(name, whole, str(file), reference.name)
     return replace(
         entry, given=made.given, hyperparameters=made.hyperparameters, made_for=made.made_for, takes=made.takes
     )
@@ -246,8 +269,7 @@ def _from_reference(reference: str) -> Entry:
 
 def absolute(reference: str) -> str:
     """A reference with the whole path of its file; another one as it is."""
-    source, _, class_name = reference.rpartition(":")
-    return f"{whole_path(source)}:{class_name}" if source.endswith(".py") else reference
+    return str(Reference.parse(reference).whole)
 
 
 def _describe_class(cls: "Callable[..., nn.Module]", reference: str) -> Entry:
@@ -258,7 +280,7 @@ def _describe_class(cls: "Callable[..., nn.Module]", reference: str) -> Entry:
 
 
 def _origin(entry: Entry) -> tuple[str, str]:
-    return _origin_of(entry.file, entry.reference.rpartition(":")[2])
+    return _origin_of(entry.file, Reference.parse(entry.reference).name)
 
 
 def _origin_of(file: str, class_name: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from ctxbench.registry.constructor import Given
 from ctxbench.registry.formula import evaluate
 from ctxbench.registry.hyperparameter import Hyperparameter
 from ctxbench.registry.load import import_maker
+from ctxbench.registry.reference import Reference
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,7 +65,7 @@ class Entry:
         """Import the module's class, or what else makes its modules. This runs the code of its file."""
         if self.broken:
             raise UsageError(f"module {self.key!r} cannot be loaded: {self.broken}")
-        return import_maker(self.reference)
+        return import_maker(Reference.parse(self.reference))
 
     def build(self, channels: int, hparams: Mapping[str, Any] | None = None) -> "nn.Module":
         """Construct the module for `channels` input channels; hyper-parameters not given keep their defaults."""

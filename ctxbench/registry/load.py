@@ -17,15 +17,16 @@ from ctxbench.base import disk
 from ctxbench.base.errors import ModuleCodeError, UnknownClass, UsageError, is_interrupt, unknown
 from ctxbench.registry import objects
 from ctxbench.registry.maker import Maker, maker_of_class, maker_of_function, maker_of_instance
+from ctxbench.registry.reference import Reference, whole_path
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def import_maker(reference: str) -> "type[nn.Module] | Maker":
+def import_maker(reference: Reference) -> "type[nn.Module] | Maker":
     """The class of a reference, or what else makes modules of it: a function, a stored object."""
-    source, _, name = reference.rpartition(":")
-    if source.endswith(objects.SUFFIX):
+    source, name = reference.source, reference.name
+    if reference.is_object:
         return _of_object(Path(source), name)
     module = import_source(source)
     found = getattr(module, name, None)
@@ -73,12 +74,6 @@ def _import_dotted(name: str) -> ModuleType:
             if error.name and (name == error.name or name.startswith(error.name + ".")):
                 raise UsageError(f"there is no module {name!r} to import") from None
             raise
-
-
-def whole_path(source: str) -> Path:
-    """The whole path of a Python file; a link is followed to a file whose name says that it is Python, too."""
-    path = disk.whole(Path(source))
-    return path if path.suffix == ".py" else Path(os.path.abspath(source))
 
 
 def _import_file(path: Path) -> ModuleType:

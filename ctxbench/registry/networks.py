@@ -12,6 +12,7 @@ from ctxbench.base import extras
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.registry.load import import_source
 from ctxbench.registry.reader import reader
+from ctxbench.registry.reference import Reference
 from ctxbench.registry.source import find_source
 
 if TYPE_CHECKING:
@@ -97,18 +98,19 @@ def _folder() -> Path:
 
 def file_of(name: str) -> Path:
     """The source file of a network. UsageError for an unknown one."""
-    source = name.rpartition(":")[0]
-    if not source:
+    named = Reference.parse(name)
+    if named.is_key:
         if name not in names():
             raise unknown("network", name, names())
         return _folder() / f"{name}.py"
-    return Path(source) if source.endswith(".py") else find_source(source)
+    return Path(named.source) if named.is_file else find_source(named.source)
 
 
 def get(name: str) -> Network:
     """The network of a name, or of `path/file.py:function`, `package.module:function`. UsageError if there is none."""
-    source, _, function = name.rpartition(":")
-    if not source:
+    named = Reference.parse(name)
+    source, function = named.source, named.name
+    if named.is_key:
         if name not in names():
             raise unknown("network", name, names())
         source, function = f"{BUILT_IN}.{name}", name

@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from ctxbench.registry.entry import Entry
+from ctxbench.registry.reference import Reference
 
 
 class Reader(Protocol):
     """Tells what a file declares. UsageError with a sentence if its code does anything else."""
 
-    def entry(self, reference: str) -> Entry: ...
+    def entry(self, reference: Reference) -> Entry: ...
 
     def network_shape(self, name: str) -> tuple[int, int, int, int] | None: ...
 

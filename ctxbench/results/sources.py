@@ -17,6 +17,7 @@ from ctxbench.base import disk, git
 from ctxbench.base.call_sites import is_library
 from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
+from ctxbench.registry.reference import Reference
 
 PACKAGE = "ctxbench"
 # Characters of a path that the system may still know.
@@ -75,8 +76,8 @@ def relative(path: Path) -> str:
 
 def relative_reference(reference: str) -> str:
     """A reference to a file from the working folder, so that the same module is found in another copy of it."""
-    source, colon, class_name = reference.rpartition(":")
-    return f"{relative(Path(source))}{colon}{class_name}" if source.endswith(".py") else reference
+    named = Reference.parse(reference)
+    return str(named.at(relative(Path(named.source)))) if named.is_file else reference
 
 
 def row_name(module: str, network: str) -> str:
@@ -120,7 +121,7 @@ def check_own_code(folder: Path, meta: Mapping[str, Any], names: Iterable[str], 
     may be run with `run_its_code`, if they are what the run was measured by, as far as `run.json` knows it.
     """
     roots, folder = [Path.cwd(), _repository(Path.cwd())], folder.resolve()
-    named = dict.fromkeys(file for name in names for file in _code_of(name.rpartition(":")[0]))
+    named = dict.fromkeys(file for name in names for file in _code_of(Reference.parse(name).source))
     files = [file.resolve() for file in named if len(str(file)) < LONGEST_PATH and file.is_file()]
     foreign = [
         file for file in files if file.is_relative_to(folder) or not any(file.is_relative_to(root) for root in roots)

@@ -20,6 +20,7 @@ from ctxbench.model.conditions import Shape
 from ctxbench.model.failures import describe_failure
 from ctxbench.plugin import brought
 from ctxbench.registry import networks
+from ctxbench.registry.reference import Reference
 from ctxbench.results import environment
 from ctxbench.worker.lines import plain
 from ctxbench.worker.protocol import Answer, Ask, Payload, Reply, WrongInput
@@ -33,7 +34,7 @@ def describe_machine() -> dict[str, Any]:
     return environment.describe()
 
 
-def read_module(reference: str) -> str:
+def read_module(reference: Reference) -> str:
     """An entry of the registry as JSON, for the class that a reference to a user's file or package names."""
     return registry.get(reference).plain
 

@@ -10,6 +10,7 @@ from ctxbench.base.call_sites import is_library
 from ctxbench.base.clocks import FORKS
 from ctxbench.model.messages import Progress
 from ctxbench.plugin import loaded
+from ctxbench.registry.reference import Reference
 from ctxbench.results.sources import own_files
 from ctxbench.worker.protocol import Ask, Imported, MatmulRate, MeasureCase, Reply, Task
 from ctxbench.worker.questions import Emit, answer, reported
@@ -46,7 +47,7 @@ def prepare(task: Task) -> None:
     timm and torchvision take more than a second, start no thread and touch no driver.
     """
     for each in task.references if isinstance(task, Ask) else filter(None, [task.case.network]):
-        library = (each.rpartition(":")[0] or "timm").partition(".")[0]
+        library = (Reference.parse(each).source or "timm").partition(".")[0]
         if library in ("timm", "torchvision"):
             with contextlib.suppress(Exception), _installed_alone():
                 from ctxbench.networks import _parts

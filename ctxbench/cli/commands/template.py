@@ -8,6 +8,7 @@ from pathlib import Path
 from ctxbench import registry
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
+from ctxbench.registry.reference import Reference
 
 # What the file's own lines call something else.
 TAKEN = ("torch", "nn", "Tensor", "register")
@@ -79,11 +80,12 @@ def around(reference: str) -> str:
 
     UsageError for a reference that names no class.
     """
-    source, _, class_name = reference.rpartition(":")
-    if not source or not class_name.isidentifier():
+    named = Reference.parse(reference)
+    source, class_name = named.source, named.name
+    if named.is_key or not class_name.isidentifier():
         raise UsageError(f"--around {reference} is not path.py:Class or package.module:Class")
-    in_package = source.endswith(".py") and (Path(source).parent / "__init__.py").is_file()
-    module = f"{'.' * in_package}{Path(source).stem}" if source.endswith(".py") else source
+    in_package = named.is_file and (Path(source).parent / "__init__.py").is_file()
+    module = f"{'.' * in_package}{Path(source).stem}" if named.is_file else source
     imported = f"from {module} import {class_name}"
     return AROUND.replace("{class_name}", class_name).replace("{imported}", imported)
 

@@ -11,6 +11,7 @@ from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.published import COUNTS, Alternative, Published, sizes
 from ctxbench.model.read_suite import location_of
 from ctxbench.plugins.audit.conventions import TOOLS
+from ctxbench.registry.reference import Reference
 
 # Counts these of a case: the numbers by name, and why others are not known.
 Count = Callable[[Case, Iterable[str]], tuple[Mapping[str, int], Mapping[str, str]]]
@@ -84,7 +85,8 @@ class Recount:
         if shape is None:
             raise UsageError("the row has no shape, and the table names none")
         has_slot = bool(block) or ":" not in network
-        entry = registry.get(self.blocks.get(block, block) or (EMPTY if has_slot else whole(network)))
+        said = Reference.read(block or (EMPTY if has_slot else whole(network)), self.path)
+        entry = registry.get(self.blocks.get(block, said))
         network = registry.absolute(CONDITIONS["network"].checked(network)) if has_slot else ""
         hparams = entry.check_hparams(settings)
         return Case(entry.key, entry.reference, hparams, shape, entry.defaults, network=network, device="meta")
@@ -111,5 +113,5 @@ class Recount:
 
 def whole(network: str) -> str:
     """The reference of a whole network: `timm:NAME` and `torchvision:NAME` are the libraries' own."""
-    source, _, name = network.rpartition(":")
-    return f"{LIBRARIES.get(source, source)}:{name}" if source else network
+    named = Reference.parse(network)
+    return str(named.at(LIBRARIES.get(named.source, named.source)))

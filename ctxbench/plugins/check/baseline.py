@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from ctxbench.model.metric import RecordRow
 from ctxbench.model.suite_file import MeasureTable
 from ctxbench.plugins.check.evidence import ProcessLogs
 from ctxbench.plugins.check.result import EXACT_COLUMNS, ExactChange
+from ctxbench.registry.reference import Reference
 from ctxbench.results.environment import differences
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import add_medians, read_records
@@ -138,7 +140,10 @@ def _from_records(records: Path, path: Path) -> Baseline:
         folder = RunFolder.open(records.parent)
         folder.warn_if_altered()
         meta = folder.meta
-    cases = [_readable(f"{records}, record {number}", _case_of, row) for number, row in enumerate(rows, start=1)]
+    cases = [
+        _readable(f"{records}, record {number}", partial(_case_of, records=records), row)
+        for number, row in enumerate(rows, start=1)
+    ]
     if not cases:
         raise UsageError(f"{records} has no record")
     measure = _readable(str(records.parent / "run.json"), _measure, meta) if "definition" in meta else None
@@ -152,11 +157,11 @@ def _measure(meta: Mapping[str, Any]) -> Measure:
     return MeasureTable.model_validate(meta["definition"]["measure"])
 
 
-def _case_of(row: Mapping[str, Any]) -> Case:
+def _case_of(row: Mapping[str, Any], records: Path) -> Case:
     every, changed = json.loads(row["hparams"]), row["changed"].split()
     return Case(
         module=row["module"],
-        reference=row["reference"],
+        reference=str(Reference.read(row["reference"], records)),
         hparams={name: every[name] for name in changed},
         defaults={name: value for name, value in every.items() if name not in changed},
         **from_columns(row),

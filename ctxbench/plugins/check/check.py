@@ -29,6 +29,7 @@ from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.rules import GateRule, judge
 from ctxbench.plugins.check.trees import Modules
 from ctxbench.plugins.check.wire import PairRow
+from ctxbench.registry.reference import Reference
 
 
 class Check(ABC):
@@ -160,13 +161,13 @@ def suite_in_tree(suite: Suite, root: Path) -> Suite:
     """The suite with its modules' and networks' files named from the tree's root, so that each side finds its own."""
 
     def name_in_tree(name: str) -> str:
-        source, colon, class_name = name.rpartition(":")
-        if not source.endswith(".py"):
+        named = Reference.parse(name)
+        if not named.is_file:
             return name
-        path = disk.whole(Path(source))
+        path = disk.whole(Path(named.source))
         if not path.is_relative_to(root.resolve()):
-            raise UsageError(f"{source} lies outside the repository {root}: no other commit has it")
-        return path.relative_to(root.resolve()).as_posix() + colon + class_name
+            raise UsageError(f"{named.source} lies outside the repository {root}: no other commit has it")
+        return str(named.at(path.relative_to(root.resolve()).as_posix()))
 
     found_from_root: dict[str, Callable[[Any], Any]] = {
         "module": name_in_tree,

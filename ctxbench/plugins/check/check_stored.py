@@ -25,6 +25,7 @@ from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now, unmeasur
 from ctxbench.plugins.check.rules import judge
 from ctxbench.plugins.check.tree_cases import list_cases, measured
 from ctxbench.plugins.check.trees import Modules, modules_here
+from ctxbench.registry.reference import Reference
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.sources import check_own_code
 
@@ -210,8 +211,8 @@ def _too_few(row: RowKey, logs: ProcessLogs) -> RowVerdict:
 
 def _absolute(reference: str) -> str:
     """A reference to a file, which a run folder has from the working folder, from the root."""
-    source, colon, class_name = reference.rpartition(":")
-    return f"{Path(source).resolve()}{colon}{class_name}" if source.endswith(".py") else reference
+    named = Reference.parse(reference)
+    return str(named.at(str(Path(named.source).resolve()))) if named.is_file else reference
 
 
 def _is_named(case: Case, name: str) -> bool:

@@ -11,7 +11,7 @@ from ctxbench.engine.progress import Quiet
 from ctxbench.model.conditions import Counts, Names, Shapes
 from ctxbench.plugins.check.request import Request, parse_accepted, parse_outputs
 from ctxbench.plugins.check.result import GateResult, InconclusiveIs
-from ctxbench.registry.objects import SUFFIX
+from ctxbench.registry.reference import Reference
 from ctxbench.table.result import Result
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def check(
             'ctxbench.check("HEAD", "path.py:Class")'
         )
     names = api.module_names(modules)
-    if any(each.rpartition(":")[0].endswith(SUFFIX) for each in names or ()):
+    if any(Reference.parse(each).is_object for each in names or ()):
         raise UsageError("check takes classes of files, or their names: an instance or a function is in no commit")
     if (against is None) == (baseline is None):
         raise UsageError("check takes one of against and baseline")

@@ -16,6 +16,7 @@ from ctxbench.model.record import Record
 from ctxbench.plugins.check.result import EXACT_COLUMNS, ExactChange
 from ctxbench.plugins.check.trees import Modules, Tree
 from ctxbench.plugins.check.wire import Cases
+from ctxbench.registry.reference import Reference
 from ctxbench.worker.tree import own_file
 
 
@@ -66,8 +67,8 @@ def with_old_names(suite: Suite, renamed: Mapping[str, str]) -> Suite:
     """The suite with the modules' old names, from a mapping of new names to old ones."""
 
     def old(name: str) -> str:
-        source, colon, class_name = name.rpartition(":")
-        return source + colon + renamed.get(class_name, class_name)
+        named = Reference.parse(name)
+        return str(replace(named, name=renamed.get(named.name, named.name)))
 
     file = suite.file
     cases = [{**case, "module": old(str(case.get("module", "")))} for case in file.cases]

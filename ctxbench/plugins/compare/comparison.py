@@ -18,7 +18,7 @@ from ctxbench.engine.run import run_suite
 from ctxbench.model.case import EMPTY, Case
 from ctxbench.model.conditions import COLUMNS, from_columns, phrases
 from ctxbench.model.grid import Suite
-from ctxbench.model.hparams import class_name, combinations
+from ctxbench.model.hparams import combinations
 from ctxbench.model.messages import Sample, TimelineStep
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import metrics, quantities, read_number
@@ -70,7 +70,7 @@ class Request:
 
     def without(self, candidates: Collection[str]) -> "Request":
         """The request without these candidates, and without the settings that name one of them."""
-        own = {candidate.rpartition(":")[2] for candidate in candidates}
+        own = {registry.own_name(candidate) for candidate in candidates}
         return replace(
             self,
             candidates=[each for each in self.candidates if each not in candidates],
@@ -79,7 +79,7 @@ class Request:
 
     def hparams(self, candidate: str) -> dict[str, Any]:
         """A candidate's hyper-parameters, before its file is run: by the name of its class, or its key."""
-        return {**self.settings.get("", {}), **self.settings.get(candidate.rpartition(":")[2], {})}
+        return {**self.settings.get("", {}), **self.settings.get(registry.own_name(candidate), {})}
 
 
 def at_own_width(request: Request) -> Request:
@@ -109,7 +109,7 @@ def check_contract(
         own = found.setdefault(candidate, [])
         for hparams in chosen:
             text = ", ".join(f"{name}={value}" for name, value in hparams.items())
-            name = f"{class_name(candidate)} ({text})" if len(chosen) > 1 else class_name(candidate)
+            name = registry.own_name(candidate) + (f" ({text})" if len(chosen) > 1 else "")
             on_stage(f"verifying {name}")
             checks = verify(candidate, executor, channels=channels, hparams=hparams, also=size, compilers=False)
             own.append((name, checks))
@@ -255,14 +255,14 @@ def _suite(request: Request) -> tuple[Suite, list[str]]:
             )
         found[key] = candidate
     names = request.modules if request.modules is not None else [e.key for e in registry.entries() if not e.broken]
-    others = [registry.get(other).key for other in names if other not in found]
-    classes = {candidate.rpartition(":")[2] for candidate in request.candidates}
+    others = {registry.get(other).key: other for other in names if other not in found}
+    classes = {registry.own_name(candidate) for candidate in request.candidates}
     for setting in request.settings:
         if setting and setting not in {*found, *others, *classes}:
             raise unknown("module in --set", setting, {*found, *others})
     hparams = {other: request.settings[other] for other in others if other in request.settings}
     hparams |= {c: {**request.hparams(c), **request.settings.get(key, {})} for key, c in found.items()}
-    overrides = replace(request.overrides, modules=[*found.values(), *others], hparams=hparams)
+    overrides = replace(request.overrides, modules=[*found.values(), *others.values()], hparams=hparams)
     loaded = load(request.suite, overrides)
     figures = [
         *loaded.file.figures,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ctxbench import devices
+from ctxbench import devices, registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number, ratio_of_runs, rough_ratio
 from ctxbench.engine.cache import Cache, installed_key, sheets_key
@@ -105,7 +105,7 @@ def history(
     if not points:
         raise UsageError(f"no commit of {span} has a cost of these modules: {next(iter(notes), NO_FILE)}")
     told = [f"{', '.join(where)}: {reason}" for reason, where in notes.items()]
-    modules = {name.rpartition(":")[2] for name in suite.file.modules}
+    modules = {registry.own_name(name) for name in suite.file.modules}
     for path, run in measured:
         told += _add_run(run, path, found, modules, points)
     series = (Series(*key, tuple(sorted(own, key=lambda point: point.index))) for key, own in points.items())

@@ -9,6 +9,7 @@ from ctxbench.model.case import EMPTY
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import RecordRow, Unit
 from ctxbench.model.metrics import quantity
+from ctxbench.registry.reference import Reference
 from ctxbench.report.published import is_prefix, scaled_unit
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import convention_lines, setup, values_in
@@ -57,7 +58,7 @@ def _network_table(run: RunData, every: Sequence[RecordRow], number: int) -> Tab
             if any(numbers):
                 filled.append(_column(key, what, numbers, rows, units[key], part))
                 data |= {f"{key}_{what}{end}": [_end(each, name) for each in numbers] for end, name in _ENDS.items()}
-    network = str(every[0]["network"]).rpartition(":")[2]
+    network = Reference.parse(str(every[0]["network"])).name
     title = f"What a module adds to {network} at [{str(every[0]['shape']).replace('x', ', ')}]"
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in rows]
     caption = (f"here: {setup(run, every)}.", HOW, *_slots(rows), *convention_lines(units, values_in(every)))

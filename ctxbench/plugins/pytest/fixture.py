@@ -111,10 +111,9 @@ def _case(
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; it is at least 1, or None for torch's default")
     entry = registry.get(module)
-    reference = module if ":" in module else entry.reference
     return Case(
         entry.key,
-        reference,
+        entry.reference,
         entry.check_hparams(hparams),
         parse_shape(shape),
         dtype=dtype,

@@ -3,7 +3,7 @@
 from ctxbench.plugins.verify.contract import option
 from ctxbench.plugins.verify.subject import Subject
 from ctxbench.registry.layout import width_of
-from ctxbench.registry.objects import SUFFIX
+from ctxbench.registry.reference import Reference
 from ctxbench.results.sources import relative_reference
 
 CUDA = "do not call .cuda(): make tensors with device=x.device, or register them as buffers"
@@ -28,7 +28,7 @@ def advice(error: BaseException, subject: Subject) -> str:
         return hint
     if any(words in text for words in OTHER_INPUT):
         reference = relative_reference(subject.entry.reference)
-        if reference.rpartition(":")[0].endswith(SUFFIX):  # an object of a Python session
+        if Reference.parse(reference).is_object:
             reference = "FILE.py:CLASS"
         return f"it does not take a map alone: `ctxbench new --around {reference}` prints a module to put around it"
     width, _ = width_of(subject.build)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ctxbench import api
+from ctxbench import api, registry
 from ctxbench.engine.client import ForkServer
 from ctxbench.plugins.verify.contract import TIMEOUT_S, CheckResult
 from ctxbench.plugins.verify.lines import summary
@@ -54,4 +54,4 @@ def verify(
     rows = [[each.name, each.outcome, "yes" if each.required else "no", each.fact, each.hint] for each in results]
     words: dict[str, Origin] = {"fact": "text", "hint": "text"}
     headings: dict[str, Origin] = {"check": "label", "outcome": "label", "required": "label", **words}
-    return Result(results, (plain_table(headings, rows), summary(name.rpartition(":")[2], results).plain))
+    return Result(results, (plain_table(headings, rows), summary(registry.own_name(name), results).plain))
