@@ -23,9 +23,10 @@ table3: .venv/.installed
 tracked: .venv/.dev
 	@$(BIN)/python tests/tracked.py
 
-# First the tests that any load may delay, side by side; then those that judge real times, alone.
+# First the tests that any load may delay, side by side; then those that judge real times, alone. Tests that run once for
+# each block are those of changed blocks and of a fifth of the others, drawn by the day; CTXBENCH_TEST_BLOCKS=all has all.
 test: tracked
-	$(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long"
+	export CTXBENCH_TEST_BLOCKS=$${CTXBENCH_TEST_BLOCKS:-drawn}; $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long"
 	$(call marked,timing)
 
 # `make test` and `make long` side by side, beside a busy loop on each core, then some tests at half speed and some for other processors: how CI runs them.

@@ -114,12 +114,15 @@ subprocess.Popen.__init__ = _start_on_the_machine_of_the_tests  # type: ignore  
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has left out what -m does not ask for
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose the machine: the real one for tests that judge real times, which are then the only ones.
 
     The files whose tests take long come first; the others with those first that start processes, or in the order of a
-    seed.
+    seed. `make test` draws those that run once for each block.
     """
+    if gone := {*importlib.import_module("drawn_blocks").left_out(items)}:
+        items[:] = [item for item in items if item not in gone]
+        config.hook.pytest_deselected(items=[*gone])
     timing = [item for item in items if item.get_closest_marker("timing")]
     os.environ.setdefault(machines.VARIABLE, "real" if len(timing) == len(items) else "quiet")
     machines.take_place()
@@ -161,6 +164,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
+    if os.environ.get("CTXBENCH_TEST_BLOCKS") == "drawn":
+        terminalreporter.write_line("tests that run once for each block: a fifth, and CTXBENCH_TEST_BLOCKS=all for all")
     for name, what in ((ORDER, "the order of the files"), (SAMPLE, "the sample of generated trials")):
         if name in os.environ:
             terminalreporter.write_line(f"{what}: {name}={os.environ[name]}")
