@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import subprocess
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,32 @@ def test_an_instance_is_copied_for_its_own_width_alone() -> None:
         UsageError, match=r"^Narrow is made for 16 channels and not for 32: take inputs \[B, 16, H, W\]"
     ):
         entry.build(32)
+
+
+@pytest.mark.parametrize("kind", ["another session", "a run folder", "a link", "a linked folder"])
+def test_an_object_that_this_session_has_not_stored_is_not_read(tmp_path: Path, kind: str) -> None:
+    stored, _, name = registry.references_of([Narrow(16)])[0].rpartition(":")
+    own = Path(stored)
+    planted = {
+        "another session": own.parent.with_name("ctxbench-objects-x") / "0.object",
+        "a run folder": tmp_path / "0.object",
+        "a link": own.with_name("link.object"),
+        "a linked folder": own.parent.with_name(f"{own.parent.name}x") / own.name,
+    }[kind]
+    try:
+        if kind == "a link":
+            planted.symlink_to(own)
+        elif kind == "a linked folder":
+            planted.parent.symlink_to(own.parent)
+        else:
+            planted.parent.mkdir(exist_ok=True)
+            shutil.copy(own, planted)
+        with pytest.raises(UsageError, match="is no object of this Python session"):
+            registry.get(f"{planted}:{name}").build(16)
+    finally:
+        planted.unlink() if kind == "a link" else planted.parent.unlink() if "linked" in kind else shutil.rmtree(
+            planted.parent
+        )
 
 
 def test_what_no_other_process_can_have_is_told() -> None:

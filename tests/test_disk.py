@@ -239,11 +239,29 @@ def test_a_key_that_is_there_twice_is_no_json(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for name in ("ctxbench-of-a-person", "ctxbench-link"):
-        (tmp_path / "elsewhere" / name).mkdir(parents=True)
     (tmp_path / "ctxbench-of-a-person").mkdir()
-    (tmp_path / "elsewhere" / "ctxbench-link" / temporary.LOCK).touch()
+    (tmp_path / "elsewhere" / "ctxbench-link").mkdir(parents=True)
     (tmp_path / "ctxbench-link").symlink_to(tmp_path / "elsewhere" / "ctxbench-link")
+    # A killed run, whose lock stays; then folders with marks that are not of `temporary_folder`.
+    marks = {
+        "ctxbench-night": None,
+        "ctxbench-empty": b"",
+        "ctxbench-copy": b"%s/ctxbench-other",
+        "ctxbench-link": b"%s/ctxbench-link",
+    }
+    for name, mark in marks.items():
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / temporary.LOCK).touch()
+        (tmp_path / name / "text").write_text("of a person")
+        if mark is not None:
+            (tmp_path / name / temporary.MARK).write_bytes(mark.replace(b"%s", bytes(tmp_path)))
+    for name, linked in (("ctxbench-a", temporary.MARK), ("ctxbench-b", temporary.LOCK)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / temporary.LOCK).touch()
+        (tmp_path / name / temporary.MARK).write_text(str(tmp_path / name))
+        (tmp_path / name / linked).rename(tmp_path / "elsewhere" / linked)
+        (tmp_path / name / linked).symlink_to(tmp_path / "elsewhere" / linked)
+    (tmp_path / "elsewhere" / temporary.LOCK).write_text("a thesis")
     script = (
         "import os, sys, tempfile\nfrom ctxbench.base.temporary import temporary_folder\n"
         f"tempfile.tempdir = {str(tmp_path)!r}\n"
@@ -260,9 +278,10 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path, m
     with temporary.temporary_folder() as own:
         assert not there.exists()
     assert not own.exists()
-    left = sorted(each.name for each in tmp_path.iterdir())
-    assert left == ["ctxbench-link", "ctxbench-of-a-person", "elsewhere"]
-    assert (tmp_path / "elsewhere" / "ctxbench-link" / temporary.LOCK).exists()
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left == {*marks, "ctxbench-of-a-person", "ctxbench-a", "ctxbench-b", "elsewhere"}
+    assert all((tmp_path / name / "text").read_text() == "of a person" for name in marks)
+    assert (tmp_path / "elsewhere" / temporary.LOCK).read_text() == "a thesis"
 
 
 def test_the_empty_folder_of_the_compiler_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,3 +69,26 @@ def test_this_process_has_the_surroundings_of_the_tests() -> None:
     code = "import os, time; print(os.umask(0), time.tzname[0], os.path.expanduser('~'), open('/dev/null').encoding)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(0o022), "UTC", os.environ["HOME"], "UTF-8"]
+
+
+HOMES = """
+import os, pathlib, sys, tempfile
+sys.path.insert(0, sys.argv[1])
+import surroundings
+tempfile.tempdir = sys.argv[2]
+print(surroundings._new_home(), flush=True)
+sys.stdin.read() if sys.argv[3] == "waits" else os._exit(0)
+"""
+
+
+@pytest.mark.processes
+def test_the_homes_of_tests_that_were_killed_are_removed(tmp_path: Path) -> None:
+    (tmp_path / f"{surroundings.HOME}other").mkdir()
+    command = [sys.executable, "-c", HOMES, str(Path(surroundings.__file__).parent), str(tmp_path)]
+    with subprocess.Popen([*command, "waits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
+        assert living.stdout
+        used = Path(living.stdout.readline().strip())
+        killed, last = (Path(subprocess.check_output([*command, "ends"], text=True).strip()) for _ in "ab")
+        assert {*tmp_path.iterdir()} == {used, last, tmp_path / f"{surroundings.HOME}other"}
+        assert killed != last
+    assert not used.exists()

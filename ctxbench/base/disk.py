@@ -67,6 +67,18 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(read_bytes(path)).hexdigest() if path.is_file() else ""
 
 
+def is_own(path: Path) -> bool:
+    """Return whether a path itself, and not what a link leads to, is of the user of this process.
+
+    False for a link, and if nothing is there. A system without users has one.
+    """
+    try:
+        about = os.lstat(path)
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISLNK(about.st_mode) and (not hasattr(os, "getuid") or about.st_uid == os.getuid())
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file. UsageError for one that is none, or is nested deeper than DEEPEST."""
     found: dict[str, Any] = _parsed(path, "TOML", tomllib.loads)

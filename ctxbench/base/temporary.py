@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 
-# A folder's name begins so, and this file in it is locked while its process lives.
-PREFIX, LOCK = "ctxbench-", ".lock"
+# A folder's name begins so, and the file LOCK in it is locked while its process lives. MARK holds the folder's own
+# path: without it nothing is removed, whatever a folder is called.
+PREFIX, LOCK, MARK = "ctxbench-", ".lock", ".ctxbench-temporary"
 
 
 @contextmanager
 def temporary_folder(purpose: str = "") -> Iterator[Path]:
-    """An empty folder, but for its lock; its name tells the `purpose`. UsageError if it cannot be made."""
+    """An empty folder, but for its lock and its mark; its name tells the `purpose`. UsageError if it cannot be made."""
     from filelock import FileLock  # slow to import, and most commands need none
 
     try:
@@ -32,6 +34,7 @@ def temporary_folder(purpose: str = "") -> Iterator[Path]:
             lock.acquire()
             # So nobody sees the lock before it is held. Windows renames no open file: there a folder may stay.
             os.rename(lock.lock_file, Path(folder, LOCK))
+            disk.write(Path(folder, MARK), os.fsencode(folder), "x")
         try:
             yield Path(folder)
         finally:
@@ -51,11 +54,13 @@ def remove_compiler_folder() -> None:
 
 
 def _remove_left(parent: Path) -> None:
-    """Remove the temporary folders whose locks nobody holds."""
+    """Remove the folders of `temporary_folder` whose locks nobody holds."""
     from filelock import FileLock  # as above
 
-    for lock in parent.glob(f"{PREFIX}*/{LOCK}"):
-        with suppress(OSError):
-            if lock.is_file() and not lock.parent.is_symlink() and lock.stat().st_uid == os.getuid():
+    for mark in parent.glob(f"{PREFIX}*/{MARK}"):
+        folder, lock = mark.parent, mark.with_name(LOCK)
+        with suppress(OSError, UsageError):
+            own = all(disk.is_own(each) for each in (folder, mark, lock))
+            if own and disk.read_bytes(mark) == os.fsencode(folder):
                 with FileLock(lock, timeout=0):
-                    shutil.rmtree(lock.parent)
+                    shutil.rmtree(folder)

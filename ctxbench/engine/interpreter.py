@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any, BinaryIO
 
 from ctxbench.base.clocks import FORKS
+from ctxbench.registry.objects import SESSION, session
 from ctxbench.worker.processes import end_descendants, end_group, retry_fork
 
 _CHUNK = 65536
@@ -131,7 +132,7 @@ def _start(
     program: str, arguments: Sequence[int], tree: Path | None, output: BinaryIO, kept: Mapping[str, str], **pipes: Any
 ) -> "subprocess.Popen[bytes]":
     # numpy's OpenBLAS would start its threads at import, before the fork.
-    environment = {**kept, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**kept, **os.environ, "OPENBLAS_NUM_THREADS": "1", SESSION: session()}
     if tree is not None:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
     # -P: no working folder on the search path while torch and ctxbench are imported.

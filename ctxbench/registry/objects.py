@@ -7,6 +7,7 @@ import atexit
 import io
 import os
 import pickle
+import secrets
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from typing import Any
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 
-SUFFIX, PURPOSE = ".object", "objects-"
+SUFFIX, SESSION = ".object", "CTXBENCH_SESSION"
 # A module with its weights.
 MOST_BYTES = 2**34
 
@@ -42,10 +43,11 @@ def loader(path: Path) -> Callable[[], Any]:
     """The function that makes a new copy of a stored object, on the default device. UsageError if it is gone."""
     from ctxbench.base.temporary import PREFIX, place
 
-    # A run or a suite of somebody else may name any file, and reading this one runs code: only `store` writes here.
-    inside = path.parent.name.startswith(PREFIX + PURPOSE) and path.parent.parent == place()
-    if not inside or not _is_own(path):
-        raise UsageError(f"{path} is no object of a Python session that runs; run it again from there")
+    # A run or a suite of somebody else may name any file, and reading this one runs code: only `store` of this session
+    # knows the name of its folder.
+    inside = path.parent.name.startswith(PREFIX + _purpose()) and path.parent.parent == place()
+    if not inside or not (disk.is_own(path.parent) and disk.is_own(path)):
+        raise UsageError(f"{path} is no object of this Python session; run it again from the one that it is of")
     folders, data = pickle.loads(disk.read_bytes(path, MOST_BYTES))
     sys.path += [folder for folder in folders if folder not in sys.path]
 
@@ -57,9 +59,13 @@ def loader(path: Path) -> Callable[[], Any]:
     return load
 
 
-def _is_own(path: Path) -> bool:
-    """Return whether a file is there, and is of the user of this process where the system has users."""
-    return path.is_file() and (not hasattr(os, "getuid") or path.stat().st_uid == os.getuid())
+def session() -> str:
+    """The secret of this session: its processes have it in their environment, and no file that is received has it."""
+    return os.environ.setdefault(SESSION, secrets.token_hex(16))
+
+
+def _purpose() -> str:
+    return f"objects-{session()}-"
 
 
 @cache
@@ -68,4 +74,4 @@ def _folder() -> Path:
 
     stack = ExitStack()
     atexit.register(stack.close)
-    return stack.enter_context(temporary_folder(PURPOSE))
+    return stack.enter_context(temporary_folder(_purpose()))

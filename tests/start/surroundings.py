@@ -5,6 +5,7 @@ Of the environment they keep the names in KEPT. What ctxbench makes of other sur
 
 import atexit
 import contextlib
+import fcntl
 import locale
 import os
 import re
@@ -41,6 +42,8 @@ GIT = """
 [safe]
     directory = *
 """
+# Begin of a home's name, and the file in it that its process has locked.
+HOME, MARK = "ctxbench-home-", ".home-of-tests"
 # Open files that no test needs more of.
 FILES = 4096
 
@@ -89,11 +92,21 @@ def _temporary() -> str:
 
 
 def _new_home() -> str:
-    """An empty home with a git identity, until this process ends."""
-    home = tempfile.mkdtemp(prefix="ctxbench-home-")
+    """An empty home with a git identity, until this process ends; those of tests that were killed are removed."""
+    for mark in Path(tempfile.gettempdir()).glob(f"{HOME}*/{MARK}"):
+        with contextlib.suppress(OSError):
+            _lock(mark, os.O_NOFOLLOW)
+            shutil.rmtree(mark.parent)
+    home = tempfile.mkdtemp(prefix=HOME)
+    _lock(Path(home, MARK), os.O_CREAT | os.O_EXCL)
     (Path(home) / ".gitconfig").write_text(GIT, encoding="utf-8")
     atexit.register(_remove, home, os.getpid())
     return home
+
+
+def _lock(mark: Path, flags: int) -> None:
+    """Open a file, and lock it while this process lives. OSError if another one has."""
+    fcntl.flock(os.open(mark, os.O_RDWR | flags), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _remove(home: str, process: int) -> None:
