@@ -25,6 +25,8 @@ from .tables.suite import suite_table
 
 # Columns of a compact table that fit on a page.
 MOST_COLUMNS = 8
+# In the page of a report: the files beside it are of that report.
+MARK = '<meta name="generator" content="ctxbench">'
 
 
 # How a table is written, by the ending of the file; the label and the place of the notes are those of LaTeX.
@@ -60,6 +62,7 @@ def write_report(
     notes: str = "below",
     formats: Sequence[str] = (),
     sheet: FigureSize = PAGE,
+    force: bool = False,
     on_step: Callable[[str], object] = lambda _: None,
 ) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
@@ -68,9 +71,10 @@ def write_report(
     table of each run is written, too, and figures show its modules and inputs. The `published` table and the pairs
     `crossover` (FIRST:SECOND) take the place of the runs' own. With `titles`, figures and sentences name modules by
     title. `notes` says where the notes of LaTeX tables stand, one of `latex.NOTES`. Figures are written as SVG and as
-    each of `formats`, of `kinds.WRITERS`, for the `sheet` that they are printed on. `on_step` is told what
-    is done next. UsageError for a damaged run, an unknown figure, one without data or empty, a choice or a pair that
-    the runs do not have, an unknown place for notes or format, or a folder that cannot be written.
+    each of `formats`, of `kinds.WRITERS`, for the `sheet` that they are printed on. Only with `force` is a file
+    replaced that no report wrote. `on_step` is told what is done next. UsageError for a damaged run, an unknown figure,
+    one without data or empty, a choice or a pair that the runs do not have, an unknown place for notes or format, or a
+    folder that cannot be written.
     """
     if notes not in NOTES:
         raise unknown("place of notes", notes, NOTES)
@@ -84,8 +88,13 @@ def write_report(
     chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read]) if choice else panels
     kinds = choose(figures, chosen)
     curves = [table for kind in kinds if kind.curve for table in curve_tables(chosen, kind.curve)]
-    for folder in (out / "tables", out / "figures"):
-        disk.make_folder(folder)
+    page, folders = out / "index.html", (out / "tables", out / "figures")
+    if not force:
+        kept = [folders[0] / f"{each.stem}.{ending}" for each in (*tables, *curves, *compact) for ending in FORMATS]
+        kept += [folders[1] / f"{kind.name}.{ending}" for kind in kinds for ending in ("svg", *formats)]
+        disk.check_replaced((page, *kept), MARK, of=page, advice="remove it, or add --force")
+    for folder in folders:
+        disk.make_folder(folder, below=out)
     label = choice.label if choice else ""
     written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", "", notes)]
     written += [path for table in compact for path in _write_table(table, out / "tables", label, notes)]
@@ -93,7 +102,7 @@ def write_report(
     for number, kind in enumerate(kinds, 1):
         on_step(f"drawing figure {number} of {len(kinds)}: {kind.name}")
         drawn.append(write_figure(chosen, kind, out / "figures", formats, sheet))
-    page, command = out / "index.html", report_command(runs, out, choice, crossover, titles, sheet)
+    command = report_command(runs, out, choice, crossover, titles, sheet)
     disk.write(page, render_page(read, panels, tables, curves, drawn, command))
     pictures = [path for figure in drawn for path in figure.paths.values()]
     lines = [line for run in read for tell in loaded("lines") for line in tell(run)]

@@ -11,6 +11,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SHIPPED = ("ctxbench", "report", "modules", "networks", "suites")
 READ = ("open", "read_text", "read_bytes", "write_text", "write_bytes")
+CHANGE = (
+    *("mkdir", "makedirs", "rmtree", "rmdir", "unlink", "rename", "renames", "symlink", "symlink_to", "hardlink_to"),
+    *("copyfile", "copy2", "copytree", "move", "truncate", "fdopen", "FileIO", "ZipFile", "to_csv", "to_json"),
+)
 RUN = (
     "import_module",
     "__import__",
@@ -29,15 +33,21 @@ GIT = "ctxbench/base/git.py"
 ADVICE = "Use ctxbench.base.disk to read and write, .git for git, .terminal to print; owners: tests/owner_rules.py"
 # What a file may call that no other may.
 OWNERS: dict[str, tuple[tuple[str, ...], str]] = {
-    "ctxbench/base/disk.py": (READ, "the one reader and writer"),
-    "ctxbench/base/temporary.py": (LEAVE, "the one maker of temporary folders, which removes what is left"),
+    "ctxbench/base/disk.py": ((*READ, *CHANGE), "the one reader and writer"),
+    "ctxbench/base/temporary.py": ((*LEAVE, *CHANGE), "the one maker of temporary folders, which removes what is left"),
     "ctxbench/base/terminal.py": (SHOW, "the one that prints"),
     "ctxbench/__init__.py": (RUN, "names of ctxbench itself"),
     "ctxbench/__main__.py": (SHOW, "an installation that lacks a package can import nothing else"),
     "ctxbench/cli/__init__.py": (SHOW, "the version"),
     "ctxbench/cli/commands/env.py": (SHOW, "JSON, which escapes"),
     "ctxbench/cli/printing.py": (SHOW, "what a safe console has drawn"),
-    "ctxbench/engine/cache.py": (("read_text",), "the record of an installed package"),
+    "ctxbench/cli/streams.py": (("fdopen",), "the standard streams"),
+    "ctxbench/engine/cache.py": (("read_text", "rmtree"), "the record of an installed package; its own folder"),
+    "ctxbench/engine/client.py": (("truncate",), "its own file without a name"),
+    "ctxbench/engine/run.py": (("unlink",), "its own lock"),
+    "ctxbench/plugins/check/trees.py": (("unlink",), "the index that git wrote for it"),
+    "ctxbench/plugins/runtimes/exported.py": (("rename",), "files that it has just written"),
+    "ctxbench/worker/one_task.py": (("fdopen",), "the standard streams"),
     "ctxbench/plugin.py": (RUN, "files of plugins, which are installed"),
     "ctxbench/model/metrics.py": (RUN, "metrics of the core"),
     "ctxbench/executions/__init__.py": (RUN, "executions of the core"),
@@ -70,7 +80,7 @@ def foreign_calls(source: str, file: str) -> Iterator[str]:
             )
         else:
             continue
-        if name in (*READ, *RUN, *LEAVE, *SHOW) and name not in own and not is_other:
+        if name in (*READ, *CHANGE, *RUN, *LEAVE, *SHOW) and name not in own and not is_other:
             yield f"{file}:{node.lineno} calls {name}"
 
 

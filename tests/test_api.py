@@ -5,8 +5,8 @@ import functools
 import inspect
 import json
 import re
-import subprocess
 import shutil
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path

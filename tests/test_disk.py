@@ -205,9 +205,9 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     path.chmod(0o640)
     link.symlink_to(path)
     with full_disk(), pytest.raises(UsageError, match="File too large"):
-        disk.write(link, "new")
+        disk.write(link, "new", is_named=True)
     assert (path.read_text(), sorted(each.name for each in tmp_path.iterdir())) == ("old", ["link.json", "x.json"])
-    disk.write(link, "new")
+    disk.write(link, "new", is_named=True)
     assert (path.read_text(), path.stat().st_mode & 0o777, link.is_symlink()) == ("new", 0o640, True)
 
 

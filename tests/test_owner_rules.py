@@ -15,6 +15,9 @@ FILE = "ctxbench/plugins/history/table.py"
         ("importlib.import_module(name)", "import_module"),
         ("exec(code)", "exec"),
         ("tempfile.mkdtemp()", "mkdtemp"),
+        ("path.mkdir()", "mkdir"),
+        ("shutil.rmtree(path)", "rmtree"),
+        ("os.fdopen(number)", "fdopen"),
         ("print(1)", "print"),
     ],
 )

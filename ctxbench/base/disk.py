@@ -3,9 +3,10 @@
 import hashlib
 import json
 import os
+import secrets
 import stat
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -144,17 +145,39 @@ def check_place(path: Path) -> None:
             raise UsageError(f"cannot write to {path}: {kind}")
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it, if they are not there. UsageError if they cannot be."""
+def refuse_link(path: Path) -> None:
+    """UsageError if a path is a link."""
+    if os.path.islink(path):
+        raise UsageError(f"cannot write to {path}: it is a link; remove it, or choose another folder")
+
+
+def check_replaced(paths: Iterable[Path], mark: str, of: Path | None = None, advice: str = "or remove it") -> None:
+    """UsageError if one of these files is there that ctxbench did not write, by the text `mark` in it, or in `of`."""
+    for path in paths:
+        known = of or path
+        if os.path.lexists(path) and not (is_own(known) and mark.encode() in read_bytes(known)):
+            raise UsageError(f"{path} is not of ctxbench and was not changed; choose another folder, {advice}")
+
+
+def make_folder(path: Path, below: Path | None = None, mode: int = 0o777) -> None:
+    """Make a folder, of this `mode`, and those above it, if they are not there. UsageError if they cannot be.
+
+    Of the folder `below`, which a person named, no part of the path further down is a link.
+    """
+    for each in (path, *path.parents) if below else ():
+        if each == below:
+            break
+        refuse_link(each)
     if os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"cannot write to {path}: it is a file, not a folder")
     with writing(path):
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode, parents=True, exist_ok=True)
 
 
-def write(path: Path, content: str | bytes, mode: Literal["w", "x", "a"] = "w") -> None:
+def write(path: Path, content: str | bytes, mode: Literal["w", "x", "a"] = "w", is_named: bool = False) -> None:
     """Write a file anew ("w"), only if there is none ("x"), or at its end ("a"): whole or not at all.
 
+    A link is followed only if the path `is_named` by a person: who sends a folder may link its files to any other.
     UsageError if it cannot be written.
     """
     data = content if isinstance(content, bytes) else encoded(content)
@@ -162,6 +185,9 @@ def write(path: Path, content: str | bytes, mode: Literal["w", "x", "a"] = "w") 
         check_place(path)
         raise UsageError(f"{path} already exists and was not changed; choose another file name")
     with writing(path):
+        if is_named:
+            check_place(path)
+            path = whole(path)
         if mode == "w":
             replace(path, data)
         else:
@@ -169,21 +195,22 @@ def write(path: Path, content: str | bytes, mode: Literal["w", "x", "a"] = "w") 
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put a new file in the place of a path, or of what it links to, whatever other processes write there.
+    """Put a new file in the place of a path, whatever other processes write there; it has the mode of the former one.
 
-    It has the mode of the former one. OSError or UsageError if it cannot be.
+    OSError or UsageError if it cannot be, and if the path is a link.
     """
     check_place(path)
-    place = Path(os.path.realpath(path))
-    temporary = place.with_name(f".{place.name[:40]}.{os.getpid()}.part")
+    refuse_link(path)
+    temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.part")
+    descriptor = _open(temporary, os.O_WRONLY | os.O_EXCL)
     try:
-        with temporary.open("wb") as file:
-            if place.exists():
-                os.chmod(temporary, stat.S_IMODE(place.stat().st_mode))
+        with os.fdopen(descriptor, "wb") as file:
+            if path.exists():
+                os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, place)
+        os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -192,12 +219,14 @@ def replace(path: Path, content: bytes) -> None:
 def append(path: Path, content: bytes, mode: Literal["x", "a"] = "a") -> None:
     """Append all of `content` or, if the disk fills, none of it; Ctrl-C leaves what is already whole.
 
-    OSError or UsageError if it cannot be.
+    OSError or UsageError if it cannot be, and if the path is a link.
     """
     check_place(path)
+    refuse_link(path)
     is_new = not os.path.lexists(path)
+    flags = os.O_WRONLY | os.O_APPEND | (os.O_EXCL if mode == "x" else 0)
     # Without a buffer, whose rest would be written when the file is closed.
-    with path.open(f"{mode}b", buffering=0) as file:
+    with os.fdopen(_open(path, flags), "ab", buffering=0) as file:
         start = file.tell()
         left = memoryview(content)
         try:
@@ -210,6 +239,11 @@ def append(path: Path, content: bytes, mode: Literal["x", "a"] = "a") -> None:
                 if is_new:
                     path.unlink(missing_ok=True)
             raise
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open a file, which is made if it is not there, and no link."""
+    return os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), 0o666)
 
 
 @contextmanager

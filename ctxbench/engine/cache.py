@@ -37,7 +37,7 @@ MOST_BYTES = 2**24
 class Cache:
     """Contents by key, for this code of ctxbench and these versions alone; never a reason to stop.
 
-    A file that is not, to the byte, what was written for its key is not there.
+    A file that is not, to the byte, what was written for its key is not there, nor is one where others may write.
     """
 
     def __init__(self, name: str, note: Callable[[str], object] = lambda text: None) -> None:
@@ -47,7 +47,7 @@ class Cache:
     def read(self, key: bytes) -> bytes | None:
         """Content kept for a key; None if nothing is."""
         path = self._path(key)
-        if self.is_off:
+        if self.is_off or not self._is_private():
             return None
         try:
             found = disk.read_bytes(path, MOST_BYTES)
@@ -70,7 +70,9 @@ class Cache:
         try:
             if not path.parent.exists():
                 shutil.rmtree(path.parent.parent, ignore_errors=True)  # that of other code is of no more use
-                path.parent.mkdir(parents=True, exist_ok=True)
+                disk.make_folder(path.parent, mode=0o700)
+            if not self._is_private():
+                raise UsageError("others may write there")
             disk.replace(path, _sealed(path, content))
         except (OSError, UsageError) as error:
             self.is_off = True
@@ -79,6 +81,10 @@ class Cache:
 
     def _path(self, key: bytes) -> Path:
         return self._folder / hashlib.sha256(key).hexdigest()
+
+    def _is_private(self) -> bool:
+        """Return whether nobody else may write into the folder: who can could seal any number."""
+        return disk.is_own(self._folder) and not self._folder.stat().st_mode & 0o022
 
     @cached_property
     def _folder(self) -> Path:

@@ -209,6 +209,7 @@ def machine(executor: Executor) -> dict[str, Any]:
 def locked(path: Path) -> Iterator[None]:
     """Hold the folder, which is made if it is not there, for this process alone."""
     disk.make_folder(path)
+    disk.refuse_link(path / ".lock")
     lock = FileLock(path / ".lock", timeout=0)
     try:
         lock.acquire()

@@ -61,6 +61,8 @@ class RunFolder:
                 f"{path} already holds a run ({found[0]}); continue it with ctxbench resume {path}, or choose another "
                 "--out"
             )
+        if os.path.lexists(path / "log.txt"):
+            raise UsageError(f"{path} already holds a log.txt, in which a run writes; choose another --out")
         folder = cls(path, {**meta, "schema": SCHEMA})
         folder.save_meta()
         folder._make_tables()

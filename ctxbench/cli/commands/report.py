@@ -53,6 +53,9 @@ def report(
             help="From which n = H x W on the first module is cheaper than the second; default: the suite's pairs.",
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files in the folder that no report of ctxbench has written.")
+    ] = False,
 ) -> None:
     """Write tables, figures and a page from run folders; measure nothing.
 
@@ -75,7 +78,7 @@ def report(
     folders = [folder for path in runs for folder in run_folders(path)]
     written = write_report(
         folders, out, split(figures), choice, numbers, pairs, titles, notes,
-        formats=list(dict.fromkeys(split(formats) or [])), sheet=sheet,
+        formats=list(dict.fromkeys(split(formats) or [])), sheet=sheet, force=force,
         on_step=lambda text: say(text, stderr=True),
     )  # fmt: skip
     for line in (*written.lines, *written.hints):

@@ -42,7 +42,7 @@ HEADER = tuple(each.name for each in fields(Finding))
 def write(path: Path, findings: Sequence[Finding]) -> None:
     """Write findings as CSV. UsageError if the file cannot be written."""
     rows = (map(csv_cell, astuple(each)) for each in findings)
-    disk.write(path, "".join(map(csv_line, [HEADER, *rows])))
+    disk.write(path, "".join(map(csv_line, [HEADER, *rows])), is_named=True)
 
 
 def read(path: Path) -> list[Finding]:

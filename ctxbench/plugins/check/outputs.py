@@ -43,7 +43,7 @@ def emit(
         if path is not None:
             try:
                 disk.make_folder(path.parent)
-                disk.write(path, render(result), mode)
+                disk.write(path, render(result), mode, is_named=True)
             except UsageError as error:
                 failures.append(str(error))
     if failures:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ctxbench.base import git
+from ctxbench.base import disk, git
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.temporary import temporary_folder
 
@@ -103,7 +103,7 @@ def baseline_tree(repository: Tree, ref: str) -> Iterator[Tree]:
     name = commit[:10] if len(ref) > 6 and commit.startswith(ref) else f"{ref} ({commit[:10]})"
     with temporary_folder() as folder:
         root = folder / "tree"
-        root.mkdir()
+        disk.make_folder(root)
         _export(repository.root, commit, root, folder / "index")
         yield Tree(root, name)
 

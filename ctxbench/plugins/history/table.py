@@ -77,7 +77,7 @@ def plot(history: History, path: Path) -> None:
         axes.legend(fontsize="small")
         drawn = io.BytesIO()
         figure.savefig(drawn, format=path.suffix[1:])
-    disk.write(path, drawn.getvalue())
+    disk.write(path, drawn.getvalue(), is_named=True)
 
 
 def _cell(series: Series, index: int, is_step: bool) -> Cell:

@@ -50,4 +50,4 @@ def plot(profile: MemoryProfile, path: Path) -> None:
         axes.legend(loc="lower right", fontsize="small")
         drawn = io.BytesIO()
         figure.savefig(drawn, format=path.suffix[1:])
-    disk.write(path, drawn.getvalue())
+    disk.write(path, drawn.getvalue(), is_named=True)

@@ -64,5 +64,5 @@ def _write(found: "Profile", lines: "Lines", csv: Path | None, html: Path | None
 
     for path, make in ((csv, as_csv), (html, render_profile)):
         if path is not None:
-            disk.write(path, make(found, lines))
+            disk.write(path, make(found, lines), is_named=True)
             say(f"wrote {path}")

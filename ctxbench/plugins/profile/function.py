@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import api, devices
-from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.engine.isolated import IsolatedLoader
@@ -14,6 +13,7 @@ from ctxbench.model.conditions import CONDITIONS, OneShape, parse_shape
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.plugins.profile.profile import Profile
 from ctxbench.plugins.profile.tables import parts
+from ctxbench.plugins.profile.traces import check_traces
 from ctxbench.table.terminal import as_text
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _of_case(
 ) -> Profile:
     """The profile of a module that a fresh process builds."""
     if trace is not None:
-        disk.make_folder(Path(trace))
+        check_traces(Path(trace))
     with IsolatedLoader() as loader:
         given = {name: value for name, value in conditions.items() if value is not None}
         case = api.case_of(module, hparams, **{"device": "auto", **given})

@@ -9,14 +9,22 @@ from ctxbench.base import disk
 from ctxbench.base.mode import NOUNS, Mode
 from ctxbench.plugins.profile.costs import Span
 
+NAMES = ("trace.json", "profile.speedscope.json")
+# What both formats say of who wrote them.
+MARK = '"exporter": "ctxbench"'
 _SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
+
+
+def check_traces(folder: Path) -> None:
+    """Make the folder of the traces. UsageError if a file of another program would be replaced there."""
+    disk.make_folder(folder)
+    disk.check_replaced((folder / name for name in NAMES), MARK)
 
 
 def write_traces(folder: Path, about: str, calls: Mapping[Mode, Sequence[Span]]) -> list[Path]:
     """Write `trace.json` (Perfetto, chrome://tracing) and `profile.speedscope.json` into a folder; their paths."""
-    contents = {"trace.json": chrome(calls), "profile.speedscope.json": speedscope(about, calls)}
-    paths = [folder / name for name in contents]
-    for path, content in zip(paths, contents.values(), strict=True):
+    paths = [folder / name for name in NAMES]
+    for path, content in zip(paths, (chrome(calls), speedscope(about, calls)), strict=True):
         disk.write(path, json.dumps(content))
     return paths
 
@@ -40,7 +48,7 @@ def chrome(calls: Mapping[Mode, Sequence[Span]]) -> dict[str, Any]:
             about = {"submodule": span.place.module, "line": str(span.place.own or ""), "node": span.place.node}
             where = {"ph": "X", "pid": 0, "tid": thread, "cat": span.phase}
             events.append({"name": span.operator, **where, **when, "args": about})
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"exporter": "ctxbench"}}
 
 
 def speedscope(about: str, calls: Mapping[Mode, Sequence[Span]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter  # bound before a module can replace it
 from typing import TYPE_CHECKING, ClassVar
 
+from ctxbench.base import disk
 from ctxbench.base.temporary import temporary_folder
 from ctxbench.executions.base import Built, Execution
 
@@ -58,7 +59,7 @@ class Exported(Execution):
             if not path.exists():
                 begin = perf_counter()
                 new = folder / "new" / FILE
-                new.parent.mkdir(parents=True, exist_ok=True)
+                disk.make_folder(new.parent)
                 export(model, x, new, self.dynamic)
                 exported_s = perf_counter() - begin
                 for each in sorted(new.parent.iterdir(), reverse=True):  # the file itself after its weights
