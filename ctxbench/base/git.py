@@ -51,7 +51,7 @@ def run(folder: Path, *arguments: str, may_fetch: bool = False, **variables: str
 
 
 def output(folder: Path, *arguments: str) -> str:
-    """What git prints. OSError or subprocess.CalledProcessError if it fails."""
+    """Text that git prints. OSError or subprocess.CalledProcessError if it fails."""
     done = run(folder, *arguments)
     done.check_returncode()
     # Bytes: git names files, and the locale may have no letters for them.
