@@ -34,6 +34,7 @@ TEXTS = {
     "input_trained": "the module has no weight to train: its training step computes the gradient of its input",
     "no_training": "no training with execution '{execution}': {reason}",
     "left_running": "the module left processes running, which were ended: {commands}",
+    "failed_beside": "measured in a process of its own, after it had failed in one with other rows: {reason}",
     "wrote_into_pipe": "the module wrote into the pipe of the measurement, which was ignored: {content}",
     "replaces": "the module monkey-patches {names}",
     "changes_settings": "the module changes global settings of its process: {settings}",

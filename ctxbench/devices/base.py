@@ -1,5 +1,6 @@
 """Interface of a kind of device."""
 
+import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -97,6 +98,10 @@ class Device(ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Wait until the device has done what it was given."""
+
+    def release(self) -> None:
+        """Give back what a case has left: cycles of objects, and memory that torch keeps for later tensors."""
+        gc.collect()
 
     @abstractmethod
     def free_bytes(self) -> int:

@@ -115,6 +115,13 @@ class Cuda(Device):
 
         torch.cuda.synchronize(self.torch)
 
+    def release(self) -> None:
+        import torch
+
+        super().release()
+        torch.cuda.synchronize(self.torch)
+        torch.cuda.empty_cache()
+
     def free_bytes(self) -> int:
         import torch
 

@@ -17,7 +17,19 @@ from ctxbench.engine.exit import Exit
 from ctxbench.model.failures import last_line, signal_name
 from ctxbench.model.messages import Progress
 from ctxbench.worker.lines import ProtocolError, decode, encode, tagged, untagged
-from ctxbench.worker.protocol import Answer, Ask, Done, Ended, MatmulRate, NoProcess, Ready, Reply, Started, Task
+from ctxbench.worker.protocol import (
+    Answer,
+    Ask,
+    Done,
+    Ended,
+    MatmulRate,
+    Measured,
+    NoProcess,
+    Ready,
+    Reply,
+    Started,
+    Task,
+)
 
 _OUTPUT_TAIL = 2000
 # A fork server that is killed from outside is started anew so many times for a task that has run no module's code.
@@ -69,7 +81,10 @@ class ForkServer:
         self.close()
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        """Run a task in a fresh child; `on_message` gets its messages. It is killed after `timeout_s` seconds."""
+        """Run a task in a fresh child; `on_message` gets its messages. It is killed after `timeout_s` seconds.
+
+        Of several cases in one child, each has these seconds.
+        """
         for _ in range(TRIES - 1):
             ended = self._run_once(task, on_message, timeout_s)
             if not self._is_lost or (self._has_begun and not _runs_no_module(task)):
@@ -149,8 +164,10 @@ class ForkServer:
                     return answer
                 case message:
                     on_message(message)
-                    if isinstance(message, Progress):
+                    if isinstance(message, Progress | Measured):
                         self._interpreter.answer(b".")
+                    if isinstance(message, Measured) and timeout_s is not None:
+                        deadline = this_machine.here.wall_s() + timeout_s
 
     def _exit_of_all(self, timed_out: bool) -> Exit:
         """Exit of the child with which the interpreter has ended."""

@@ -106,23 +106,34 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Quiet | N
 
 
 def _measured(case: Case, plan: Plan, executor: Executor, reporter: Quiet) -> Outcome:
-    listener = _Listener(blank_record(case), reporter)
-    start = this_machine.here.wall_s()
-    kills = _kernel_kills()
-    timeout_s = _timeout_s(case, plan)
-    ended = executor.run(plan.task(case), listener, timeout_s)
-    record = listener.record
-    record.elapsed_s = round(this_machine.here.wall_s() - start, 3)
-    record.note(*ended.notes)
-    if listener.refused:
-        record.status, record.message = "crashed", f"the process sent in {listener.doing} {listener.refused}"
-    elif listener.traceback is None:
-        record.status, record.message = ended.status(timeout_s, listener.doing, _kernel_kills() > kills)
-    if record.status == "ok" and (lacking := _lacking(record, plan, listener.missing)):
-        record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
-    texts = (*_shorten(record), listener.traceback, ended.output)
-    log = [text for text in texts if text and text.strip()]
-    return Outcome(record, listener.samples, listener.timelines, log, listener.imports)
+    begun = Begun(case, plan, reporter)
+    return begun.outcome(executor.run(plan.task(case), begun.listener, begun.timeout_s))
+
+
+class Begun:
+    """A case whose measurement has begun: `listener` takes its messages, of which `outcome` makes a record."""
+
+    def __init__(self, case: Case, plan: Plan, reporter: Quiet) -> None:
+        self.case, self.plan = case, plan
+        self.listener = _Listener(blank_record(case), reporter)
+        self.timeout_s = _timeout_s(case, plan)
+        self._start, self._kills = this_machine.here.wall_s(), _kernel_kills()
+
+    def outcome(self, ended: Exit) -> Outcome:
+        """Outcome of the case, whose process ended, or went on to another case, in this way."""
+        listener, record = self.listener, self.listener.record
+        record.elapsed_s = round(this_machine.here.wall_s() - self._start, 3)
+        record.note(*ended.notes)
+        if listener.refused:
+            record.status, record.message = "crashed", f"the process sent in {listener.doing} {listener.refused}"
+        elif listener.traceback is None:
+            killed = _kernel_kills() > self._kills
+            record.status, record.message = ended.status(self.timeout_s, listener.doing, killed)
+        if record.status == "ok" and (lacking := _lacking(record, self.plan, listener.missing)):
+            record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
+        texts = (*_shorten(record), listener.traceback, ended.output)
+        log = [text for text in texts if text and text.strip()]
+        return Outcome(record, listener.samples, listener.timelines, log, listener.imports)
 
 
 def _shorten(record: Record) -> list[str]:

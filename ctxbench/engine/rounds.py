@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from statistics import median
 
@@ -15,11 +16,12 @@ from ctxbench.base.limits import FEWEST_PROCESSES
 from ctxbench.base.load import CONTROL_LIMIT, disturbed, shares_gpu
 from ctxbench.base.mode import MODES
 from ctxbench.base.temporary import temporary_folder
-from ctxbench.devices import has_clock
+from ctxbench.devices import device, has_clock
 from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
 from ctxbench.engine.one_process import Executor, Outcome, Plan, matmul_rate, measure_case, measure_static
 from ctxbench.engine.progress import Quiet
+from ctxbench.engine.together import groups, measure_together
 from ctxbench.executions import execution
 from ctxbench.model.case import Case
 from ctxbench.model.metrics import static_metrics
@@ -97,10 +99,13 @@ class Rounds:
         return 0 in self.finished[case.id] and not any(self._lacks(case, n + 1) for n in range(self.processes))
 
     def count(self, executor: Executor) -> None:
-        """Tell a person who watches what is counted of each case, before anything is measured."""
+        """Tell a person who watches what is counted of each case, before anything is measured.
+
+        Not on a device that queues, where process 0 tells it as soon: its passes take milliseconds.
+        """
         static = replace(self.plan, metrics=[name for name in self.plan.metrics if name in static_metrics()])
         for case in self.cases if self.reporter.is_watched and static.metrics else ():
-            if has_clock(case.device) and 0 not in self.finished[case.id]:
+            if has_clock(case.device) and not device(case.device).queues and 0 not in self.finished[case.id]:
                 self.reporter.known(replace(measure_static(case, static, executor), case=case.id), None)
 
     def once(self, executor: Executor, rates: dict[Yardstick, float | None]) -> None:
@@ -108,13 +113,14 @@ class Rounds:
         for case in self.cases:
             if 0 in self.finished[case.id]:
                 continue
-            outcome = self._measure(case, 0, executor)
+            self._begin(case, 0)
+            outcome = measure_case(case, self.plan.once(), executor, self.reporter)
             if self._is_timed(case) and outcome.record.status == "ok":
                 yardstick = self._yardstick(case, outcome.record)
                 if yardstick not in rates:
                     rates[yardstick] = matmul_rate(case, self.plan.measure, executor)
                 outcome.record.take({"matmul_macs_per_s": rates[yardstick]})
-            self._keep(case, 0, outcome)
+            self._keep(case, outcome, 0)
             if not self._lacks(case, 1):
                 self.reporter.done(outcome.record)
 
@@ -125,13 +131,13 @@ class Rounds:
             if not cases and number > self.processes:
                 break
             random.Random(f"{self.plan.measure.seed} {number}").shuffle(cases)
+            self.again = [*cases] if number > self.processes else []
             if cases:
                 begin = this_machine.here.wall_s()
                 with launch() as executor:
                     self.starting_s += this_machine.here.wall_s() - begin
-                    for place, case in enumerate(cases, 1):
-                        self.again = cases[place:] if number > self.processes else []
-                        self._keep(case, number, self._measure(case, number, executor))
+                    for group in groups(cases, self.plan.measure.alone):
+                        self._time(group, number, executor)
                 yield
         for case, record in zip(self.cases, self.records(), strict=True):
             if any(self.finished[case.id]):
@@ -142,15 +148,19 @@ class Rounds:
         undisturbed = self._undisturbed()
         return [combine(each, self.processes, undisturbed[name]) for name, each in self.finished.items() if each]
 
-    def _measure(self, case: Case, number: int, executor: Executor) -> Outcome:
+    def _time(self, cases: Sequence[Case], number: int, executor: Executor) -> None:
+        """Measure the times of cases that share a process of a round."""
+        begin, keep = partial(self._begin, number=number), partial(self._keep, number=number)
+        measure_together(cases, self.plan.repeated(), executor, self.reporter, begin, keep)
+
+    def _begin(self, case: Case, number: int) -> None:
         index = sum(map(len, self.finished.values()))
         total = max(index + 1, len(self.cases) * self.plan.processes)
         self.reporter.process(index, total, case, number)
         self.current = case
-        plan = self.plan.repeated() if number else self.plan.once()
-        return measure_case(case, plan, executor, self.reporter)
+        self.again = [each for each in self.again if each is not case]
 
-    def _keep(self, case: Case, number: int, outcome: Outcome) -> None:
+    def _keep(self, case: Case, outcome: Outcome, number: int) -> None:
         self.keep(number, outcome)
         self.finished[case.id][number] = outcome.record
         if number and outcome.record.status == "ok" and (expected := self._estimate_s(case)):

@@ -55,6 +55,7 @@ class Measure(BaseModel):
     With `total_s`, seconds for the whole suite, rows whose interval is wider than `spread` on either side get more
     processes, the cheapest first, and the costliest get fewer where the time does not last for all. A first pass of
     `long_pass_s` or more is the only sample of a process that has run the module in another mode before.
+    On a GPU the cases of a round share a process, unless `alone` is set.
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
     `compile_timeout_s` is for compiling or exporting the module for a mode, `timeout_s` for all that has no limit of
     its own.
@@ -65,6 +66,7 @@ class Measure(BaseModel):
 
     processes: _Processes = 5
     malloc: Literal["keep", "default"] = "keep"
+    alone: bool = False
     protocol: Literal["interval", "paper"] = "interval"
     target: Annotated[float, Field(gt=0, lt=1)] = 0.02
     sample_s: Seconds = 2.0

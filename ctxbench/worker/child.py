@@ -12,7 +12,7 @@ from pathlib import Path
 from ctxbench.model.messages import Progress
 from ctxbench.worker import tasks
 from ctxbench.worker.lines import encode, tagged
-from ctxbench.worker.protocol import Answer, Done, Reply, Task
+from ctxbench.worker.protocol import Answer, Done, Measured, Reply, Task
 from ctxbench.worker.questions import Emit
 from ctxbench.worker.tree import enter_tree
 
@@ -57,7 +57,7 @@ def emitter(messages: int, tag: bytes, answer: Callable[[], bytes]) -> Emit:
         if os.getpid() != own:  # a copy that a module has forked, and that has come back
             os._exit(0)
         send(messages, tag, message)
-        return answer() if isinstance(message, Progress | Answer) else b""
+        return answer() if isinstance(message, Progress | Answer | Measured) else b""
 
     return emit
 

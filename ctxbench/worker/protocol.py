@@ -53,6 +53,18 @@ class MeasureCase:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureCases:
+    """Measure cases one after the other in one process; Measured follows each, and the first failure ends it."""
+
+    tasks: Sequence[MeasureCase]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A case of several has been measured without a failure. The process waits until that has been taken down."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The measuring process has imported torch."""
 
@@ -115,8 +127,8 @@ class Imported:
     files: Mapping[str, str]
 
 
-Task = Ask | MatmulRate | MeasureCase
+Task = Ask | MatmulRate | MeasureCase | MeasureCases
 Reply = (
     Ready | Started | Done | Ended | NoProcess | WrongInput | Payload | Answer | Imported |
-    Values | Missing | Doing | Progress | Samples | Timeline | Failure
+    Values | Missing | Doing | Progress | Samples | Timeline | Failure | Measured
 )  # fmt: skip

@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from ctxbench import devices
 from ctxbench.base.call_sites import is_library
 from ctxbench.base.clocks import FORKS
-from ctxbench.model.messages import Progress
+from ctxbench.model.messages import Failure, Progress
 from ctxbench.plugin import loaded
 from ctxbench.registry.reference import Reference
 from ctxbench.results.sources import own_files
-from ctxbench.worker.protocol import Ask, Imported, MatmulRate, MeasureCase, Reply, Task
+from ctxbench.worker.protocol import Ask, Imported, MatmulRate, MeasureCase, MeasureCases, Measured, Reply, Task
 from ctxbench.worker.questions import Emit, answer, reported
 
 # The modules that were imported before the code of any case; in one process for all, none is known.
@@ -46,7 +47,14 @@ def prepare(task: Task) -> None:
 
     timm and torchvision take more than a second, start no thread and touch no driver.
     """
-    for each in task.references if isinstance(task, Ask) else filter(None, [task.case.network]):
+    match task:
+        case Ask():
+            references = task.references
+        case MeasureCases():
+            references = []  # networks share no process
+        case _:
+            references = [task.case.network] if task.case.network else []
+    for each in references:
         library = (Reference.parse(each).source or "timm").partition(".")[0]
         if library in ("timm", "torchvision"):
             with contextlib.suppress(Exception), _installed_alone():
@@ -76,18 +84,30 @@ def perform(task: Task, emit: Emit) -> None:
                 _limit_memory(task.memory_limit_gib)
                 answer(task, emit)
             case MatmulRate() | MeasureCase():
-                from ctxbench.worker.measurement import CaseMeasurement
+                _measure(task, emit)
+            case MeasureCases():
+                for each in task.tasks:
+                    if not _measure(each, emit):
+                        break
+                    emit(Measured())
+                    devices.device(each.case.device).release()
 
-                _limit_memory(task.measure.memory_limit_gib)
-                telling = _Telling(emit)
-                with reported(telling):
-                    if isinstance(task, MatmulRate):
-                        CaseMeasurement(task.case, task.measure, telling).measure_matmul()
-                    else:
-                        CaseMeasurement(task.case, task.measure, telling, task.counter, task.force, kept=task.kept).run(
-                            task.metrics
-                        )
-                telling.tell()
+
+def _measure(task: MatmulRate | MeasureCase, emit: Emit) -> bool:
+    """Measure a case, or the rate of a product under its conditions; whether nothing failed."""
+    from ctxbench.worker.measurement import CaseMeasurement
+
+    _limit_memory(task.measure.memory_limit_gib)
+    telling = _Telling(emit)
+    with reported(telling):
+        if isinstance(task, MatmulRate):
+            CaseMeasurement(task.case, task.measure, telling).measure_matmul()
+        else:
+            CaseMeasurement(task.case, task.measure, telling, task.counter, task.force, kept=task.kept).run(
+                task.metrics
+            )
+    telling.tell()
+    return not telling.has_failed
 
 
 class _Telling:
@@ -95,10 +115,12 @@ class _Telling:
 
     def __init__(self, emit: Emit) -> None:
         self._emit, self._known = emit, {*_before_the_fork}
+        self.has_failed = False
 
     def __call__(self, message: Reply) -> bytes:
         if not isinstance(message, Progress):  # between two samples, nothing should be computed
             self.tell()
+        self.has_failed |= isinstance(message, Failure)
         return self._emit(message)
 
     def tell(self) -> None:

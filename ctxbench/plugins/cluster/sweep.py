@@ -5,7 +5,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -85,6 +85,8 @@ def sweep(parts: Sequence[Part], plan: Plan, reporter: Quiet) -> None:
     folder is measured anew. Raises UsageError if the folder cannot be written, or if every slot of a part is lost.
     """
     shown = _Shown(reporter)
+    # A slot tells nothing before a process has ended, so a process is one case's, also on a GPU.
+    plan = replace(plan, measure=plan.measure.model_copy(update={"alone": True}))
     queues = [_Queue(part, plan, shown) for part in parts]
     shown.total = sum(queue.left for queue in queues) * plan.processes
     threads = [

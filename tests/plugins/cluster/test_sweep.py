@@ -3,6 +3,7 @@
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ def test_every_case_is_measured_once_and_on_one_slot(tmp_path: Path) -> None:
     assert {len({record.slot for record in processes.values()}) for processes in where.values()} == {1}
     assert set(frame["slot"]) == {slot.name for slot in slots}
     assert len(folder.samples()) == 100 * PROCESSES * 2
+
+
+def test_no_process_of_a_slot_is_of_two_cases(tmp_path: Path) -> None:
+    slot, on_gpu = ScriptedSlot("host/1"), [replace(case, device="cuda") for case in cases(3)]
+    assert set(run(tmp_path / "run", [slot], [[case] for case in on_gpu]).frame()["status"]) == {"ok"}
+    assert sorted(slot.measured) == sorted((case.id, number) for case in on_gpu for number in range(PROCESSES + 1))
 
 
 def test_a_slot_takes_many_cases_at_first_and_one_at_the_end(tmp_path: Path) -> None:

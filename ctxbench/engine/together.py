@@ -1,0 +1,97 @@
+"""Cases of a round in one process, on devices where a process takes longer to begin than to time a case.
+
+On a GPU a process begins in seconds, with the device's context and libraries, and passes take milliseconds. What must
+be alone is not measured here: the first pass of a case for its memory, and whatever fails.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ctxbench import devices
+from ctxbench.base.notes import Note
+from ctxbench.engine.exit import Exit
+from ctxbench.engine.one_process import Begun, Executor, Outcome, Plan, measure_case
+from ctxbench.engine.progress import Quiet
+from ctxbench.executions import execution
+from ctxbench.model.case import Case
+from ctxbench.registry import BUILT_IN
+from ctxbench.worker.protocol import MeasureCases, Measured, Reply
+
+WENT_ON = Exit(0, 0, False, "")
+
+
+def groups(cases: Sequence[Case], alone: bool) -> list[list[Case]]:
+    """The cases, those of one process together, in their order; with `alone` each has a process of its own.
+
+    A module of a person's own is the last of its process, so that nothing that it leaves there reaches another row.
+    """
+    found: list[list[Case]] = []
+    begun: dict[tuple[str, int | None], list[Case]] = {}
+    for case in cases:
+        conditions = case.device, case.threads
+        group = [] if alone or not _shares(case) else begun.get(conditions, [])
+        if not group:
+            found.append(group)
+        group.append(case)
+        if _shares(case) and case.reference.startswith(f"{BUILT_IN}."):
+            begun[conditions] = group
+        elif _shares(case):
+            begun.pop(conditions, None)
+    return found
+
+
+def _shares(case: Case) -> bool:
+    """Return whether a case may share a process: on a device that queues, without a network, a compiler, an export."""
+    return devices.device(case.device).queues and not case.network and not execution(case.execution).has_limit
+
+
+def measure_together(
+    cases: Sequence[Case],
+    plan: Plan,
+    executor: Executor,
+    reporter: Quiet,
+    begin: Callable[[Case], None],
+    keep: Callable[[Case, Outcome], None],
+) -> None:
+    """Measure cases in one process; `begin` is called before each, `keep` after it, while that process waits.
+
+    One that fails there is measured again alone, and that counts; those after it share another process.
+    """
+    left = [*cases]
+    while left:
+        begin(left[0])
+        if len(left) == 1:
+            keep(left[0], measure_case(left[0], plan, executor, reporter))
+            return
+        told = _Several(left, plan, reporter, begin, keep)
+        ended = executor.run(MeasureCases([plan.task(case) for case in left]), told, told.now.timeout_s)
+        case, outcome = told.now.case, told.now.outcome(ended)
+        if outcome.record.status != "ok":
+            reason = outcome.record.message
+            outcome = measure_case(case, plan, executor, reporter)
+            outcome.record.note(*[Note("failed_beside", {"reason": reason})] * (outcome.record.status == "ok"))
+        keep(case, outcome)
+        left = left[told.index + 1 :]
+
+
+class _Several:
+    """Takes the messages of a process of several cases: `now` is the one that they are about, at `index`."""
+
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        plan: Plan,
+        reporter: Quiet,
+        begin: Callable[[Case], None],
+        keep: Callable[[Case, Outcome], None],
+    ) -> None:
+        self.cases, self.plan, self.reporter, self.begin, self.keep = cases, plan, reporter, begin, keep
+        self.index, self.now = 0, Begun(cases[0], plan, reporter)
+
+    def __call__(self, message: Reply) -> None:
+        if not isinstance(message, Measured):
+            self.now.listener(message)
+        elif self.index + 1 < len(self.cases):  # the last one's outcome is that of the process
+            self.keep(self.now.case, self.now.outcome(WENT_ON))
+            self.index += 1
+            self.begin(self.cases[self.index])
+            self.now = Begun(self.cases[self.index], self.plan, self.reporter)
