@@ -97,7 +97,7 @@ def _as_one(counter: OperatorCounter) -> Iterator[None]:
             self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
         ) -> Any:
             kwargs = kwargs or {}
-            if func is _attend and is_fusible(*(maps := _maps(*args, **kwargs))[:3]):
+            if func is _attend and (maps := _fused_maps(*args, **kwargs)):
                 query, _, value, _ = maps
                 return _run_as_one(counter, _ATTENTION, (*query.shape[:-1], value.shape[-1]), *maps)
             if func in SCANS:
@@ -114,9 +114,17 @@ def _as_one(counter: OperatorCounter) -> Iterator[None]:
         yield
 
 
-def _maps(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any) -> Any:
-    """The tensors among the arguments of `scaled_dot_product_attention`."""
-    return query, key, value, attn_mask
+def _fused_maps(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    *_: Any,
+    enable_gqa: bool = False,
+    **__: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None] | None:
+    """The tensors among the arguments of `scaled_dot_product_attention`, if a fused kernel can take them."""
+    return (query, key, value, attn_mask) if is_fusible(query, key, value, grouped=enable_gqa) else None
 
 
 class _AsOne(torch.autograd.Function):

@@ -41,7 +41,8 @@ def attend(
         mask = attn_mask if attn_mask is None or attn_mask.dim() != 3 else attn_mask.unsqueeze(0)
         return attend(tracker, query, key, value, mask, dropout_p, is_causal, scale, enable_gqa).squeeze(0)
     maps, options = (query, key, value), (dropout_p, is_causal)
-    path = _path_on_cpu(maps, attn_mask, dropout_p) if device == "cpu" else _path_on_cuda(maps, attn_mask, is_causal)
+    on_device = _path_on_cpu if device == "cpu" else _path_on_cuda
+    path = on_device(maps, attn_mask, *options, enable_gqa)
     if path == SDPBackend.MATH or device == "cuda-2020":
         tracker.note_unfused(_why_unfused(device, maps))
         tracker.adds_in_place = True  # the mask
@@ -49,8 +50,6 @@ def attend(
             return _unfused(*maps, attn_mask, *options, scale=scale, enable_gqa=enable_gqa)
         finally:
             tracker.adds_in_place = False
-    if enable_gqa:
-        raise UnpredictableError(f"{_NAME} with enable_gqa is not predicted; repeat key and value for each query head")
     mask = _additive(attn_mask, query.dtype)
     if device == "cpu":
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -66,11 +65,16 @@ def attend(
     return efficient(*maps, mask, needs_gradient, *options, scale=scale)[0]  # type: ignore[no-any-return]  # PyTorch's
 
 
-def _path_on_cuda(maps: tuple[Tensor, ...], mask: Tensor | None, is_causal: bool) -> SDPBackend:
-    """The first path that is switched on and takes these arguments, in PyTorch's order."""
+def _path_on_cuda(
+    maps: tuple[Tensor, ...], mask: Tensor | None, dropout: float, is_causal: bool, grouped: bool
+) -> SDPBackend:
+    """The first path that is switched on and takes these arguments, in PyTorch's order.
+
+    The memory-efficient one alone takes no fewer heads of keys than of queries.
+    """
     query, key, _ = maps
     sizes = [tensor.shape[-1] for tensor in maps]
-    half, dense = query.dtype in _HALF, is_fusible(*maps)
+    half, dense = query.dtype in _HALF, is_fusible(*maps, grouped=grouped)
     aligned = not any(size % (8 if half else 4) for size in sizes)
     square = query.shape[-2] == key.shape[-2]
     switched = torch.backends.cuda
@@ -78,14 +82,16 @@ def _path_on_cuda(maps: tuple[Tensor, ...], mask: Tensor | None, is_causal: bool
         SDPBackend.FLASH_ATTENTION: switched.flash_sdp_enabled()
         and dense and half and mask is None and len(set(sizes)) == 1 and sizes[0] <= 256 and (square or not is_causal),
         SDPBackend.EFFICIENT_ATTENTION: switched.mem_efficient_sdp_enabled()
-        and dense and (half or query.dtype is torch.float32) and sizes[0] == sizes[1] and aligned,
+        and is_fusible(*maps) and (half or query.dtype is torch.float32) and sizes[0] == sizes[1] and aligned,
         SDPBackend.CUDNN_ATTENTION: switched.cudnn_sdp_enabled() and dense and half and aligned,
         SDPBackend.MATH: switched.math_sdp_enabled(),
     }  # fmt: skip
     return _first(able)
 
 
-def _path_on_cpu(maps: tuple[Tensor, ...], mask: Tensor | None, dropout: float) -> SDPBackend:
+def _path_on_cpu(
+    maps: tuple[Tensor, ...], mask: Tensor | None, dropout: float, is_causal: bool, grouped: bool
+) -> SDPBackend:
     query, key, value = maps
     fits = mask is None or (
         not mask.requires_grad
@@ -94,7 +100,8 @@ def _path_on_cpu(maps: tuple[Tensor, ...], mask: Tensor | None, dropout: float) 
     )
     able = {
         SDPBackend.FLASH_ATTENTION: torch.backends.cuda.flash_sdp_enabled()
-        and is_fusible(*maps) and fits and not dropout and query.shape[-1] == key.shape[-1] == value.shape[-1],
+        and is_fusible(*maps, grouped=grouped) and fits and not dropout
+        and query.shape[-1] == key.shape[-1] == value.shape[-1],
         SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled(),
     }  # fmt: skip
     return _first(able)

@@ -23,15 +23,19 @@ def flash_cuda(call: Call) -> Sizes | str:
 
 
 def flash_backward_cuda(call: Call) -> Sizes | str:
-    """Copies of gradient and output; sums of gradient * output; the query's gradient in float32, both padded."""
-    grad, query, out = call.args[0], call.args[1], call.args[4]
+    """Copies of gradient and output; sums of gradient * output; the query's gradient in float32, both padded.
+
+    Where several heads of queries share one of keys, also the gradients of keys and values for each head of queries.
+    """
+    grad, query, key, out = call.args[0], call.args[1], call.args[2], call.args[4]
     if torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled():
         return "deterministic: one gradient of the query for each part of the device's multiprocessors"
     batch, heads, queries, channels = query.shape
     rows = 128 * _blocks(queries, 128)
     step = 32 if channels <= 128 else 64
     sums = 4 * batch * heads * rows
-    return [*_copies_by_token(grad, out), sums, sums * step * _blocks(channels, step)]
+    expanded = [] if heads == key.shape[1] else [size_of(key) * heads // key.shape[1]] * 2
+    return [*_copies_by_token(grad, out), sums, sums * step * _blocks(channels, step), *expanded]
 
 
 def efficient_cuda(call: Call) -> Sizes:

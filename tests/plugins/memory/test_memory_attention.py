@@ -143,16 +143,43 @@ def test_heads_of_12_channels_are_padded_to_16() -> None:
     assert infer.peak_bytes == weight + 3 * each + 4 * padded + 4 * 2 * 2 * 128 + 2 * 512
 
 
-def test_grouped_queries_are_refused() -> None:
-    maps = torch.empty(1, 4, 8, 8, device="meta"), torch.empty(1, 2, 8, 8, device="meta")
+class Grouped(nn.Module):
+    """Attention of 4 heads of queries, and fewer of keys and of values, with 16 channels each."""
 
-    class Grouped(nn.Module):
-        def forward(self, query: Tensor, key: Tensor) -> Tensor:
-            return functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+    def __init__(self, keys: int, values: int | None = None, mask: str = "", causal: bool = False) -> None:
+        super().__init__()
+        self.heads = (4, keys, keys if values is None else values)
+        self.project = nn.Linear(64, 16 * sum(self.heads), bias=False)
+        self.mask, self.causal = mask, causal
 
-    assert path(predict_peak(Grouped(), *maps, mode="infer")) == "math"  # as long as the heads differ
-    with pytest.raises(UnpredictableError, match="repeat key and value"):
-        predict_peak(Grouped(), maps[0], maps[0], mode="infer")
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        parts = self.project(x).split([16 * each for each in self.heads], dim=2)
+        query, key, value = (part.view(batch, length, -1, 16).transpose(1, 2) for part in parts)
+        mask = torch.ones(length, length, device=x.device, dtype=getattr(torch, self.mask)) if self.mask else None
+        out = functional.scaled_dot_product_attention(query, key, value, mask, is_causal=self.causal, enable_gqa=True)
+        return out.transpose(1, 2).reshape(batch, length, width)
+
+
+def grouped(mode: Mode, dtype: torch.dtype, keys: int) -> MemoryProfile:
+    module = Grouped(keys).to("meta", dtype)
+    return predict_peak(module, torch.empty(2, 128, 64, dtype=dtype, device="meta"), mode=mode)
+
+
+def test_grouped_queries_on_cuda_by_hand() -> None:
+    with sdpa_kernel(FUSED):
+        train, infer, equal = (grouped(*each) for each in (
+            ("train", torch.bfloat16, 2), ("infer", torch.bfloat16, 2), ("infer", torch.bfloat16, 4),
+        ))  # fmt: skip
+        assert path(grouped("infer", torch.float32, 2)) == "math"
+        assert path(grouped("infer", torch.float32, 4)) == "efficient"
+    weight, each, rows = 2 * 64 * 128, 2 * 2 * 4 * 128 * 16, 4 * 2 * 4 * 128
+    forward = weight + 2 * each + each + rows + 2 * 512  # keys and values are half as many as queries
+    assert (path(infer), infer.peak_bytes, infer.marks) == ("flash", forward, {})
+    assert (path(equal), equal.peak_bytes) == ("flash", forward + each + 2 * 64 * 64)
+    gradients, expanded = each + 2 * (each // 2), 2 * each
+    inside = each + rows + rows * 32 + expanded
+    assert (train.peak_bytes, train.marks) == (forward + 2 * 512 + gradients + inside, {})
 
 
 @pytest.mark.parametrize(
@@ -199,6 +226,17 @@ def assert_exact(module: nn.Module, tokens: Tensor) -> None:
 def test_the_cpu_path_equals_the_profiler(length: int, mask: str, causal: bool) -> None:
     assert_exact(SelfAttention(2, 8, mask, causal), torch.randn(2, length, 16))
     assert_exact(SelfAttention(1, 8, mask, causal).double(), torch.randn(2, length, 8, dtype=torch.float64))
+
+
+@pytest.mark.processor
+@pytest.mark.usefixtures("_no_fast_path")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("heads", [(1, 1), (2, 2), (4, 4), (2, 4)], ids=str)
+@pytest.mark.parametrize(("mask", "causal"), [("", False), ("", True), ("bool", False)])
+def test_grouped_queries_on_the_cpu_equal_the_profiler(
+    dtype: torch.dtype, heads: tuple[int, int], mask: str, causal: bool
+) -> None:
+    assert_exact(Grouped(*heads, mask, causal).to(dtype), torch.randn(2, 40, 64, dtype=dtype))
 
 
 @pytest.mark.processor

@@ -43,10 +43,6 @@ class Doubled(torch.autograd.Function):
         return grads[0] * 2
 
 
-def _grouped(x: Tensor) -> Tensor:
-    return functional.scaled_dot_product_attention(x, x, x, enable_gqa=True)
-
-
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
@@ -60,7 +56,6 @@ def _grouped(x: Tensor) -> Tensor:
         (lambda x: x.to("cpu"), "to asks for the device 'cpu' by name"),
         (lambda x: (None, 3), "returns tuple; it must return tensors, alone or in a tuple, a list or a dict"),
         (lambda x: None, "returns NoneType"),
-        (lambda x: _grouped(x.flatten(2)[..., None, :32]), "with enable_gqa is not predicted"),
         (lambda x: x @ torch.empty(7, 7, device=x.device), "fails on the meta device at test_memory_honesty.py"),
     ],
 )
