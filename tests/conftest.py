@@ -148,10 +148,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=order)
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def _few_objects_to_collect() -> None:
     """Keep the garbage collector from passing over all of torch each time that a measurement collects first."""
-    gc.collect()
+    gc.collect(1)
     gc.freeze()
 
 

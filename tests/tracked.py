@@ -55,7 +55,7 @@ def copy_to(root: Path) -> list[str]:
     names, others = tracked()
     for name in names:
         _refresh(ROOT / name, root / name)
-    git(root, "rm", "-r", "--cached", "--quiet", "--ignore-unmatch", ".")
+    git(root, "read-tree", "--empty")
     subprocess.run(
         ["git", "-C", str(root), "update-index", "--add", "-z", "--stdin"],
         input="\0".join(names), text=True, check=True,
