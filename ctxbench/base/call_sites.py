@@ -160,7 +160,7 @@ class CallSites:
             elif file == _LAYOUT and found.inner is None and found.layer is None:
                 found.is_wrapper = True
                 break
-            elif not _is_harness(file):
+            elif not is_harness(file):
                 found.inner = found.inner or _line(frame)
                 if found.own is None and not is_library(Path(file)):
                     found.own = _line(frame)
@@ -222,7 +222,8 @@ def _line(frame: FrameType) -> Line:
     return Line(frame.f_code.co_filename, frame.f_lineno, (function or frame).f_code.co_firstlineno)
 
 
-def _is_harness(file: str) -> bool:
+def is_harness(file: str) -> bool:
+    """Return whether a file is of ctxbench itself, and not of what it measures."""
     return file.startswith(f"{_HARNESS}{os.sep}") and not file.startswith(_MODULES)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 
 def on_meta(module: nn.Module) -> nn.Module:
-    """A deep copy whose parameters and buffers are on the meta device; their data is never copied.
+    """A deep copy whose parameters and buffers are on the meta device; only the data of scripted parts is copied.
 
     Shapes, dtypes, strides and `requires_grad` are kept, and a shared tensor stays shared. Whatever `copy.deepcopy`
     raises is passed on.
@@ -19,4 +19,9 @@ def on_meta(module: nn.Module) -> nn.Module:
         empty = torch.empty_like(tensor, device="meta")
         is_parameter = isinstance(tensor, nn.Parameter)
         copies[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
-    return copy.deepcopy(module, copies)
+    duplicate = copy.deepcopy(module, copies)
+    for own, other in zip(module.modules(), duplicate.modules(), strict=True):
+        if isinstance(own, torch.jit.ScriptModule):  # copied by PyTorch's own code, which knows no `copies`
+            for name, tensor in chain(own.named_parameters(recurse=False), own.named_buffers(recurse=False)):
+                setattr(other, name, copies[id(tensor)])
+    return duplicate

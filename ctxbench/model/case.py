@@ -116,10 +116,15 @@ class Case(Conditions):
         return {**found, self.network: str(networks.file_of(self.network))} if self.network else found
 
     def build(self) -> "nn.Module":
-        """The module, in its network if it has one."""
+        """The module, in its network if it has one; its lazy layers have the shapes of this input."""
+        from ctxbench.meta.built import initialised
+
         if not self.network:
-            return self.entry.build(self.shape[1], self.hparams)
-        return networks.get(self.network).build(lambda channels: self.entry.build(channels, self.hparams), self.shape)
+            return initialised(self.entry.build(self.shape[1], self.hparams), self.shape)
+        network = networks.get(self.network)
+        return initialised(
+            network.build(lambda channels: self.entry.build(channels, self.hparams), self.shape), self.shape
+        )
 
     def without(self) -> "Case":
         """The same network with an empty slot."""
@@ -130,7 +135,9 @@ class Case(Conditions):
         """The module with random weights on a device, in the case's dtype and layout."""
         import torch
 
-        model = self.build().to(device, self.parameter_dtype)
+        from ctxbench.meta.built import converted
+
+        model = converted(self.build(), device, self.parameter_dtype)
         if self.memory_format == "channels_last":
             torch.nn.utils.convert_conv2d_weight_memory_format(model, torch.channels_last)
         return model
@@ -145,11 +152,13 @@ class Case(Conditions):
         """The module and its input as they are measured, on the meta device: without data."""
         import torch
 
+        from ctxbench.meta.built import without_data
         from ctxbench.meta.outputs import trained_input
         from ctxbench.meta.without_compiler import without_compiler
 
-        with without_compiler(), torch.device("meta") as device:
-            model, x = self.made(device), self.laid_out(torch.empty(self.shape, dtype=self.parameter_dtype))
+        with without_compiler():
+            model = without_data(lambda: self.made(torch.get_default_device()))
+            x = self.laid_out(torch.empty(self.shape, dtype=self.parameter_dtype, device="meta"))
             return model, trained_input(model, x)
 
     @property

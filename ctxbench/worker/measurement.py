@@ -222,7 +222,7 @@ class CaseMeasurement:
             if not torch.equal(at_one_position(step()), self._first):
                 return
             torch.manual_seed(self.settings.seed)
-            model = self.case.build().to(self.x).eval()
+            model = self.case.made(self.device.torch).eval()
             with torch.inference_mode(), self.autocast():
                 here, there = (at_one_position(model(each)) for each in (self.x.clone(), self.x.neg()))
         finally:

@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -15,9 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ctxbench.base.call_sites import CallSite, CallSites
-from ctxbench.base.errors import text_of
+from ctxbench.meta.as_written import as_written
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
+from ctxbench.meta.refusal import is_of_meta, why
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.left_out import COMPLEX, complex_rest, estimate, told
 from ctxbench.plugins.macs.rules import FREE, OTHERS, PRODUCTS, RECURRENT, is_free
@@ -38,13 +39,14 @@ class MacCount:
     what `torch.utils.flop_counter.FlopCounterMode` reports, which has no rule for a matrix times a vector.
     `uncounted` maps each operator that does arithmetic but has no rule in the convention (`aten::linalg_inv_ex`) to
     its number of calls, and `estimates` those that another convention has a cost for to it (`left_out.py`).
-    `by_place` has the parts of `macs` by where an operator was called, and its name.
+    `by_place` has the parts of `macs` by where an operator was called, and its name; `remarks` are sentences on it.
     """
 
     macs_matmul: int
     uncounted: Mapping[str, int]
     estimates: Mapping[str, int] = field(default_factory=dict)
     by_place: Mapping[tuple[CallSite, str], int] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
 
     @property
     def macs(self) -> int:
@@ -90,22 +92,24 @@ def count_macs(
     - every operator that runs counts (there, only one whose result is used);
     - a composite operator that torchprofile does not know costs the sum of its parts (there 0).
 
-    Raises UncountableError if the forward depends on the values of a tensor (`.item()`, `nonzero`, ...).
+    What is compiled counts as it is written, and `flex_attention` on all scores, whatever its mask leaves out.
+
+    Raises UncountableError, with the reason, where the forward cannot run without data.
     """
     duplicate = on_meta(module).train(training)
     shapes = [torch.empty_like(tensor, device="meta") for tensor in inputs]
     counter = OperatorCounter(duplicate)
     try:
-        with repeatable(), torch.inference_mode(), counter, autocast or Autocast():
+        with repeatable(), as_written() as said, torch.inference_mode(), counter, autocast or Autocast():
             duplicate(*shapes)
     except Exception as error:
-        if not _MENTIONS_META.search(text_of(error)):
+        if not is_of_meta(error, counter.running):
             raise
         raise UncountableError(
-            f"{type(module).__name__} cannot be counted without data, because {counter.running or 'its forward'} "
-            "needs the values of a tensor; count it on real tensors with --counter torchprofile"
+            f"{type(module).__name__} cannot be counted without data, because {why(error, counter.running)}; "
+            "ctxbench run --counter torchprofile counts it on real tensors"
         ) from error
-    return counter.count()
+    return replace(counter.count(), remarks=sorted(said))
 
 
 def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
@@ -131,7 +135,6 @@ def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
     return MacCount(products, dict(uncounted), by_place=+by_place)
 
 
-_MENTIONS_META = re.compile(r"(?<![a-z])meta(?!data)", re.IGNORECASE)
 _NO_HANDLER = re.compile(r'No handlers found: "(.+)"\. Skipped\.')
 _TORCHPROFILE_PRODUCTS = frozenset(PRODUCTS) | {"aten::linear", "aten::matmul", "aten::einsum", "aten::lstm"}
 

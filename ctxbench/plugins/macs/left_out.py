@@ -75,7 +75,7 @@ _KNOWN: dict[str, tuple[str, Callable[[Sequence[Any], Any], float]]] = {
 
 
 def estimate(name: str, args: Sequence[Any], output: Any) -> int | None:
-    """What one call of an operator without a rule costs by the convention; None where there is none."""
+    """Cost of one call of an operator without a rule by its convention; None where there is none."""
     known = _KNOWN.get(name)
     return round(known[1](args, output)) if known else None
 

@@ -38,7 +38,9 @@ def count(measurement: Measurement) -> None:
             counted = count_macs(*measurement.on_meta, autocast=Autocast(case.device, case.autocast_dtype))
     except Exception as error:
         measurement.report({"macs_formula": formula})
-        measurement.mark_missing(["macs", "macs_train"], Note("no_macs", {"reason": _reason(error, case)}))
+        measurement.mark_missing(
+            ["macs", "macs_train"], Note("no_macs", {"reason": _reason(error, case, measurement.counter)})
+        )
         return
     values = {
         "macs": counted.macs,
@@ -47,7 +49,7 @@ def count(measurement: Measurement) -> None:
         "macs_counter": measurement.counter,
         "macs_uncounted": json.dumps(counted.uncounted),
     }
-    measurement.report(values, *_lack("macs", counted), *_disagreement(counted.macs, formula, counted.uncounted))
+    measurement.report(values, *_notes("macs", counted), *_disagreement(counted.macs, formula, counted.uncounted))
     _count_step(measurement)
 
 
@@ -64,15 +66,16 @@ def _count_step(measurement: Measurement) -> None:
         measurement.mark_missing(["macs_train"], Note("no_macs_train", {"reason": str(error)}))
         return
     values = {"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)}
-    measurement.report(values, *_lack("macs_train", counted))
+    measurement.report(values, *_notes("macs_train", counted))
 
 
-def _lack(key: str, counted: "MacCount") -> list[Note]:
-    """A note on the work that a count does not include."""
-    return [Note(LACKS, {"work": counted.lacks}, about=key)] * bool(counted.lacks)
+def _notes(key: str, counted: "MacCount") -> list[Note]:
+    """Notes on the work that a count does not include, and on how it was counted."""
+    remarks = [Note("remark", {"text": f"{each}."}, about=key) for each in counted.remarks]
+    return [Note(LACKS, {"work": counted.lacks}, about=key)] * bool(counted.lacks) + remarks
 
 
-def _reason(error: Exception, case: "Case") -> str:
+def _reason(error: Exception, case: "Case", counter: str) -> str:
     """The reason why there is no count; the error itself where no pass on a device will show it."""
     from ctxbench.plugins.macs.counter import UncountableError
 
@@ -81,7 +84,8 @@ def _reason(error: Exception, case: "Case") -> str:
     if not has_clock(case.device):
         raise error
     first_line = text_of(error).strip().partition("\n")[0]
-    return f"{case.module} fails on the meta device: {type(error).__name__}: {first_line}"
+    place = "on the meta device" if counter == "ctxbench" else f"in {counter}"
+    return f"{case.module} fails {place}: {type(error).__name__}: {first_line}"
 
 
 def _disagreement(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[Note]:

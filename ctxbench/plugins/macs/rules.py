@@ -173,6 +173,9 @@ _ATTENTION = (
 )
 
 
+# What stands for `flex_attention` and its gradient, which are no operators.
+FLEX = "flex_attention"
+
 # Matrix products and convolutions.
 PRODUCTS: dict[str, Rule] = {
     "aten::dot": _product(0),
@@ -191,6 +194,8 @@ PRODUCTS: dict[str, Rule] = {
     "aten::convolution_backward": _convolution_backward,
     **dict.fromkeys(_ATTENTION, _attention),
     **{f"{name}_backward": _attention_backward for name in _ATTENTION},
+    FLEX: _attention,
+    f"{FLEX}_backward": _attention_backward,
     "aten::_efficient_attention_forward": _fused_attention(7),
     "aten::_efficient_attention_backward": _fused_attention_backward,
     "aten::_flash_attention_forward": _fused_attention(6),

@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ctxbench.base.errors import text_of
+from ctxbench.meta.as_written import as_written, flex_by
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.fused_attention import is_fusible
 from ctxbench.meta.on_meta import on_meta
@@ -19,6 +20,7 @@ from ctxbench.meta.outputs import loss_of, trained
 from ctxbench.meta.scan import SCANS
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs, repeatable
+from ctxbench.plugins.macs.rules import FLEX
 
 _ATTENTION = "aten::scaled_dot_product_attention"
 _attend = functional.scaled_dot_product_attention
@@ -37,9 +39,9 @@ def count_training_macs(module: nn.Module, *inputs: Tensor, autocast: Autocast |
     in it counts.
 
     Attention that a fused kernel can take (`ctxbench.meta.fused_attention`) costs two products forward and five
-    backward, because such a kernel computes the affinity again; other attention costs what PyTorch's math path runs,
-    four backward. A scan (`ctxbench.meta.scan`) costs twice its forward, whatever computes it. What a checkpoint
-    computes again counts again.
+    backward, because such a kernel computes the affinity again, and so does `flex_attention`; other attention costs
+    what PyTorch's math path runs, four backward. A scan (`ctxbench.meta.scan`) costs twice its forward, whatever
+    computes it. What a checkpoint computes again counts again.
 
     Raises UncountableError, with the reason, where there is no training step or it cannot be run without data.
     """
@@ -49,7 +51,7 @@ def count_training_macs(module: nn.Module, *inputs: Tensor, autocast: Autocast |
         duplicate = on_meta(module).train()
         shapes = [torch.empty_like(each, device="meta").requires_grad_(each.requires_grad) for each in inputs]
         counter = OperatorCounter(duplicate)
-        with repeatable(), torch.enable_grad(), _as_one(counter), counter:
+        with repeatable(), as_written(), torch.enable_grad(), _as_one(counter), counter:
             with autocast or Autocast():
                 output = duplicate(*shapes)
             before, counter.in_backward = counter.count(), True
@@ -72,6 +74,7 @@ def _sum(forward: MacCount, after: MacCount, before: MacCount) -> MacCount:
         dict(Counter(forward.uncounted) + (Counter(after.uncounted) - Counter(before.uncounted))),
         dict(Counter(forward.estimates) + (Counter(after.estimates) - Counter(before.estimates))),
         dict(Counter(forward.by_place) + (Counter(after.by_place) - Counter(before.by_place))),
+        forward.remarks,
     )
 
 
@@ -109,8 +112,13 @@ def _as_one(counter: OperatorCounter) -> Iterator[None]:
     def inside(*args: Any, **kwargs: Any) -> Any:
         return calls.__torch_function__(_attend, (), args, kwargs)
 
+    def flex(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+        shape = (*query.shape[:-1], value.shape[-1])
+        output = _run_as_one(counter, FLEX, shape, query, key, value, None)
+        return output, query.new_empty(shape[:-1]), query.new_empty(shape[:-1])
+
     # the mode does not see the call inside nn.MultiheadAttention, the patch none of a name that was imported before
-    with patch.object(functional, _attend.__name__, inside), calls:
+    with patch.object(functional, _attend.__name__, inside), flex_by(flex), calls:
         yield
 
 

@@ -1,24 +1,22 @@
 """Peak memory predicted on the meta device: for any size, in milliseconds, without data and without a GPU."""
 
-import os
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
-from ctxbench import meta
 from ctxbench.base.call_sites import CallSites
 from ctxbench.base.errors import text_of
 from ctxbench.base.garbage import collector_off
 from ctxbench.base.mode import Mode
+from ctxbench.meta.as_written import unchecked_distributions
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.outputs import tensors_of
+from ctxbench.meta.refusal import first_line, reads_values, where
 from ctxbench.meta.scan import on_meta_as_on_cpu
 from ctxbench.meta.without_compiler import has_compiler, without_compiler
 from ctxbench.plugins.memory.checked import unchecked
@@ -76,7 +74,7 @@ def predict_peak(
         tracker.add_state(tensor)
     for tensor in _tensors(stand_ins):
         tracker.ignore(tensor)
-    with prepared(twin, mode), collector_off(), _explained(name), _kernels_on_meta():
+    with prepared(twin, mode), collector_off(), _explained(name), _kernels_on_meta(), unchecked_distributions():
         _run(tracker, twin, stand_ins, mode, autocast, made)
     if has_compiler() and not had_compiler:  # a checkpoint imports it, and the import keeps tensors of the pass
         again: dict[str, Any] = {"observe": observe, "autocast": autocast, "optimizer": optimizer}
@@ -174,7 +172,7 @@ def _copied(module: nn.Module) -> nn.Module:
         return on_meta(module)
     except Exception as error:
         raise UnpredictableError(
-            f"{type(module).__name__} cannot be copied to the meta device ({_first_line(error)}); build it there "
+            f"{type(module).__name__} cannot be copied to the meta device ({first_line(error)}); build it there "
             "with torch.device('meta'), with all its tensors in parameters or buffers"
         ) from error
 
@@ -200,20 +198,14 @@ def _explained(name: str) -> Iterator[None]:
     except UnpredictableError:
         raise
     except Exception as error:
-        own = tuple(f"{Path(each).parent}{os.sep}" for each in (__file__, meta.__file__, torch.__file__))
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
-        where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-        said = f"{type(error).__name__}: {_first_line(error)}{_hint(text_of(error))}"
-        raise UnpredictableError(f"{name} fails on the meta device{where}: {said}") from error
+        said = f"{first_line(error)}{_hint(error)}"
+        raise UnpredictableError(f"{name} fails on the meta device{where(error)}: {said}") from error
 
 
-def _first_line(error: Exception) -> str:
-    return text_of(error).strip().partition("\n")[0]
-
-
-def _hint(message: str) -> str:
+def _hint(error: Exception) -> str:
+    message = text_of(error)
     if "device" in message and ("same" in message or "cpu" in message):
         return " (create new tensors on the input's device: device=x.device)"
-    if "meta" in message:
+    if reads_values(error):
         return " (what it does depends on the data, so only a measurement can tell)"
     return ""

@@ -77,10 +77,12 @@ def _error(measurement: Measurement, mode: Mode) -> float | str:
     """The relative error, or why there is none. The weights that the case is measured with are put back."""
     import torch
 
+    from ctxbench.meta.built import converted
+
     drawn, x = draw(measurement)
-    reference, model = copy.deepcopy(drawn).double(), measurement.model
+    reference, model = converted(copy.deepcopy(drawn), "cpu", torch.float64), measurement.model
     exact = _result(reference, x.double(), mode)
-    again = copy.deepcopy(drawn).double()
+    again = converted(copy.deepcopy(drawn), "cpu", torch.float64)
     if relative_error(_result(again, x.double(), mode), exact) > SAME:
         return "the module draws random numbers in each forward"
     kept: dict[str, Any] = copy.deepcopy(model.state_dict())

@@ -37,6 +37,7 @@ def costs(case: Case, by_operator: bool, tools: list[str]) -> list[Shown]:
     shape = f"{'x'.join(map(str, case.shape))} {case.computed_in}"
     parts = [Shown(columns={shape: "label", "counted": "counted", "closed form": "counted"}, rows=rows)]
     parts += [Shown(f"{name} does not include {count.left_out}") for name, count in counts.items() if count.left_out]
+    parts += [Shown(each) for each in counts["macs"].remarks]
     if why:
         parts.append(Shown(why))
     if by_operator:

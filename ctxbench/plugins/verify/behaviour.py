@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from ctxbench.meta.built import converted
 from ctxbench.meta.influence import forward
 from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.plugins.verify.subject import OVERWRITES, Subject, difference, failed, listed, passed
@@ -34,7 +35,7 @@ def gradients(subject: Subject) -> CheckResult:
     """A backward pass from the sum reaches the input and every parameter with finite gradients."""
     zero: list[str] = []
     count = 0
-    for module, at_start in ((subject.build().to(subject.dtype), True), (subject.randomised(), False)):
+    for module, at_start in ((converted(subject.build(), "cpu", subject.dtype), True), (subject.randomised(), False)):
         module.train()
         x = subject.image().requires_grad_()
         y = forward(module, x)

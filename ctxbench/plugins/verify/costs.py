@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ctxbench.meta.built import without_data
 from ctxbench.metrics.params import count_params
 from ctxbench.plugins.macs.counter import UncountableError, count_macs
 from ctxbench.plugins.verify.contract import CheckResult
@@ -46,8 +47,7 @@ def closed_forms(subject: Subject) -> CheckResult:
 def _disagreement(
     subject: Subject, declared: list[str], shape: tuple[int, int, int, int], changed: Mapping[str, Any]
 ) -> CheckResult | None:
-    with torch.device("meta"):
-        module = subject.build(**changed)
+    module = without_data(lambda: subject.build(**changed))
     counts = {"params": lambda: count_params(module), "macs": lambda: count_macs(module, torch.empty(shape)).macs}
     for which in declared:
         formula = subject.entry.closed_form(which, shape, {**subject.hparams, **changed})

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ctxbench.base.errors import UsageError
 from ctxbench.devices import Unsupported
 from ctxbench.executions import execution
+from ctxbench.meta.built import converted
 from ctxbench.meta.influence import forward
 from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.verify.contract import CheckResult
@@ -25,7 +26,7 @@ def other_dtypes(subject: Subject) -> CheckResult:
     kept, unsupported = [], []
     for dtype in DTYPES:
         name = str(dtype).removeprefix("torch.")
-        module = subject.build().eval().to(dtype)
+        module = converted(subject.build(), "cpu", dtype).eval()
         try:
             with torch.no_grad():
                 y = forward(module, subject.image(dtype=dtype))
@@ -125,7 +126,7 @@ def exports(subject: Subject) -> CheckResult:
 
 def onnx(subject: Subject) -> CheckResult:
     """The module can be exported to ONNX, and ONNX Runtime computes the same."""
-    module, x = subject.randomised().to(torch.float32).eval(), subject.image(dtype=torch.float32)
+    module, x = converted(subject.randomised(), "cpu", torch.float32).eval(), subject.image(dtype=torch.float32)
     try:
         runtime = execution("onnxruntime")
         runtime.check("cpu", "float32", "contiguous")

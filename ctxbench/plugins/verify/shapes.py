@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from ctxbench.meta.built import without_data
 from ctxbench.meta.influence import forward
 from ctxbench.meta.outputs import tensors_of
 from ctxbench.model.dtype_names import dtypes, name_of
@@ -93,8 +94,7 @@ def shape(subject: Subject) -> CheckResult:
 
 def device(subject: Subject) -> CheckResult:
     """The output is on the input's device; checked on torch's meta device, which every machine has."""
-    with torch.device("meta"):
-        module = subject.build().eval()
+    module = without_data(subject.build).eval()
     x = torch.empty(2, subject.channels, *subject.size, device="meta")
     try:
         y = module(x)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ctxbench.meta.built import converted, initialised
 from ctxbench.meta.influence import AGREES, forward, with_noise
 from ctxbench.meta.outputs import trained_input
 from ctxbench.model.failures import describe_failure
@@ -63,11 +64,12 @@ class Subject:
     def build(self, seed: int = 0, **changed: Any) -> nn.Module:
         """A new module with its parameters drawn from `seed`."""
         torch.manual_seed(seed)
-        return self.make(self.channels, **{**self.hparams, **changed})
+        made = self.make(self.channels, **{**self.hparams, **changed})
+        return initialised(made, (2, self.channels, *self.size))
 
     def randomised(self, seed: int = 0) -> nn.Module:
         """In eval, with noise on all parameters, so that a factor that starts at 0 hides nothing."""
-        return with_noise(self.build(seed).to(self.dtype))
+        return with_noise(converted(self.build(seed), "cpu", self.dtype))
 
     def image(
         self, size: tuple[int, int] | None = None, *, batch: int = 2, seed: int = 0, dtype: torch.dtype | None = None
@@ -136,7 +138,7 @@ def in_its_dtype(subject: Subject) -> Subject:
     """The subject with float32 in place of float64 if it makes tensors of a fixed dtype; "other dtypes" tells why."""
     try:
         with torch.no_grad():
-            forward(subject.build().double().eval(), subject.image())
+            forward(converted(subject.build(), "cpu", torch.float64).eval(), subject.image())
     except RuntimeError as error:
         return replace(subject, dtype=torch.float32) if _MIXED.search(str(error)) else subject
     except Exception:  # what else it raises is for the checks to tell

@@ -69,7 +69,7 @@ def test_show_has_a_line_for_each_other_counter(command: Command) -> None:
     ("forward", "code", "sentence"),
     [
         ("(x * 2).detach()", 0, "no macs_train: the output of Mine depends on nothing that has a gradient"),
-        ("x * x.sum().item()", 2, "Mine cannot be counted without data, because aten::_local_scalar_dense needs the"),
+        ("x * x.sum().item()", 2, "Mine cannot be counted without data, because mine.py:9 reads the values of"),
     ],
 )
 def test_what_cannot_be_counted_is_said(
