@@ -102,7 +102,7 @@ MIX = 16 * 8 * 8
         (lambda: Checkpointed(LAYER, reentrant=False), MIX),
         (lambda: Checkpointed(LAYER, reentrant=True), MIX),
         (lambda: scripted(LAYER), MIX),
-        (lambda: Apply(torch.vmap(lambda x: x * x)), 16 * 8),
+        (lambda: Apply(torch.vmap(torch.square)), 0),
     ],
 )
 def test_a_part_that_is_wrapped_counts_as_it_is_written(make: Callable[[], nn.Module], macs: int) -> None:
