@@ -32,6 +32,13 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert not heading or heading in anchors(target), f"{page.name} links to {path}#{heading}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_import_of_an_example_works(page: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for line in re.findall(r"^(?:from|import) ctxbench.*$", "\n".join(blocks), re.MULTILINE):
+        exec(line, {})
+
+
 def opening(text: str) -> list[str]:
     """The title of a page and its next three lines, as a reader sees them."""
     return [line for line in text.splitlines() if line and not line.startswith("<!--")][:4]

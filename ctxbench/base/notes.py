@@ -25,6 +25,7 @@ TEXTS = {
     "lacks": "It does not include {work}.",
     "reused": "reused from {path}",
     "params_differ": "the declared closed form gives {declared} params, the module has {counted}",
+    "complex_params": "{count:,} of the parameters are complex numbers, which count once and hold two real ones",
     "launch_bound": (
         "launch-bound: the host takes as long to enqueue a pass as the device to run it, so latency_{mode}_ms is the "
         'time of the host; execution = "graph" measures the inference of the device alone'

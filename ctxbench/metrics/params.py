@@ -28,8 +28,12 @@ def count(measurement: Measurement) -> None:
     declared = None if case.network else measurement.entry.closed_form("params", case.shape, case.hparams)
     differs = declared is not None and declared != params
     note = Note("params_differ", {"declared": declared, "counted": params})
+    complex_ones = sum(each.numel() for each in model.parameters() if each.is_complex())
+    counts_once = [Note("complex_params", {"count": complex_ones}, about="params")] * bool(complex_ones)
     wrapped = dict.fromkeys(each.takes for each in model.modules() if isinstance(each, OfMap))
-    measurement.report({"params": params}, *[note] * differs, *(Note("wrapped", {"takes": each}) for each in wrapped))
+    measurement.report(
+        {"params": params}, *[note] * differs, *counts_once, *(Note("wrapped", {"takes": each}) for each in wrapped)
+    )
 
 
 METRIC = Metric(

@@ -156,7 +156,7 @@ def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing, note
 def _value(row: Standing, what: Quantity, unit: Unit, notes: Footnotes) -> Cell:
     found = row.values.get(what.key)
     if found is None:
-        return Cell()
+        return Cell(notes=tuple(map(notes.number, row.notes.get(what.key, ()))))
     text = text_of(found, what, unit)
     about = tuple(map(notes.number, [*row.notes.get(what.key, ()), *doubts(found)]))
     return Cell(text, found.value / unit.factor, notes=about, origin=found.origin)

@@ -39,7 +39,7 @@ def count(measurement: Measurement) -> None:
     except Exception as error:
         measurement.report({"macs_formula": formula})
         measurement.mark_missing(
-            ["macs", "macs_train"], Note("no_macs", {"reason": _reason(error, case, measurement.counter)})
+            ["macs", "macs_train"], Note("no_macs", {"reason": _reason(error, case, measurement.counter)}, about="macs")
         )
         return
     values = {
@@ -63,7 +63,7 @@ def _count_step(measurement: Measurement) -> None:
     try:
         counted = count_training_macs(*measurement.on_meta, autocast=Autocast(case.device, case.autocast_dtype))
     except UncountableError as error:
-        measurement.mark_missing(["macs_train"], Note("no_macs_train", {"reason": str(error)}))
+        measurement.mark_missing(["macs_train"], Note("no_macs_train", {"reason": str(error)}, about="macs_train"))
         return
     values = {"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)}
     measurement.report(values, *_notes("macs_train", counted))

@@ -36,7 +36,7 @@ def count(measurement: Measurement) -> None:
             profile = predict(device=target)
             today = profile if target == "cuda" else predict(device="cuda")
         except UnpredictableError as error:
-            note = Note("no_memory_mode", {"mode": mode, "reason": str(error)})
+            note = Note("no_memory_mode", {"mode": mode, "reason": str(error)}, about=f"memory_{mode}")
             measurement.mark_missing([f"memory_{mode}_predicted_bytes"], note)
             continue
         peaks.append(today.peak_bytes)

@@ -16,7 +16,7 @@ from ctxbench.meta.as_written import unchecked_distributions
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.outputs import tensors_of
-from ctxbench.meta.refusal import first_line, reads_values, where
+from ctxbench.meta.refusal import first_line, lacks_kernel, reads_values, where
 from ctxbench.meta.scan import on_meta_as_on_cpu
 from ctxbench.meta.without_compiler import has_compiler, without_compiler
 from ctxbench.plugins.memory.checked import unchecked
@@ -28,6 +28,9 @@ from ctxbench.plugins.memory.profile import MemoryProfile, Step
 from ctxbench.plugins.memory.tracker import Tracker
 from ctxbench.plugins.memory.training import stepped
 from ctxbench.plugins.memory.watch import CallWatch
+
+# The class of what torch.compile returns for a module; its import takes longer than torch's.
+COMPILED = "OptimizedModule"
 
 
 @without_compiler()
@@ -57,7 +60,7 @@ def predict_peak(
         raise UnpredictableError("autocast around a prediction is not in it; give its dtype as `autocast`")
     table = Table(device)
     name = type(module).__name__
-    if isinstance(module, torch.jit.ScriptModule) or name == "OptimizedModule":
+    if isinstance(module, torch.jit.ScriptModule) or name == COMPILED:
         raise UnpredictableError(
             f"{name} is compiled, and the compiler decides what is allocated; predict the plain module"
         )
@@ -79,6 +82,10 @@ def predict_peak(
     if has_compiler() and not had_compiler:  # a checkpoint imports it, and the import keeps tensors of the pass
         again: dict[str, Any] = {"observe": observe, "autocast": autocast, "optimizer": optimizer}
         return predict_peak(module, *inputs, mode=mode, device=device, **again)
+    if any(type(each).__name__ == COMPILED for each in module.modules()):
+        tracker.marks["torch.compile"] = (
+            "a compiled part is predicted as it is written; what it allocates is decided later"
+        )
     if not tracker.timeline:
         raise UnpredictableError(f"{name} calls no PyTorch operator, so there is nothing to predict")
     if any(_is_channels_last(tensor) for tensor in _tensors(inputs)):
@@ -206,6 +213,8 @@ def _hint(error: Exception) -> str:
     message = text_of(error)
     if "device" in message and ("same" in message or "cpu" in message):
         return " (create new tensors on the input's device: device=x.device)"
+    if lacks_kernel(error):
+        return " (it has no kernel without data: ctxbench run --metrics memory measures it)"
     if reads_values(error):
         return " (what it does depends on the data, so only a measurement can tell)"
     return ""

@@ -28,7 +28,7 @@ class Filter(nn.Module):
 
     def __init__(self, channels):
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(channels, 8, 5))
+        self.gain = nn.Parameter(torch.ones(channels, 8, 5, dtype=torch.complex64))
 
     def forward(self, x):
         return torch.fft.irfft2(torch.fft.rfft2(x) * self.gain, s=x.shape[-2:])
@@ -135,12 +135,25 @@ def test_a_filter_by_fft_dominates_nothing_in_macs(tmp_path: Path) -> None:
     found = ctxbench.compare(f"{path}:Filter", ["linear"], out=tmp_path / "run", **asked)
     printed = "\n".join(map(str, found.parts))
     assert "dominate" not in printed
-    assert f"Filter: MACs is not compared: it does not include {FFTS}" in printed
-    assert f"It does not include {FFTS}" in printed
+    real = "7,680 further real products of complex ones, each of which counts once"
+    assert f"Filter: MACs is not compared: it does not include {FFTS} and {real}." in printed
+    assert f"It does not include {FFTS} and {real}." in printed
     row = next(row for row in found.value.folder.rows() if row["module"] == "Filter")
     assert (row["macs"], json.loads(row["macs_uncounted"]).keys()) == (
         2560, {"aten::_fft_r2c", "aten::_fft_c2r", "complex products"}
     )  # fmt: skip
     assert [note.code for note in row["notes"] if note.about == "macs"] == [LACKS]
+    assert "2,560 of the parameters are complex numbers, which count once and hold two real ones" in printed
     told = "\n".join(map(str, ctxbench.show(f"{path}:Filter", (1, 64, 8, 8)).parts))
     assert f"macs does not include {FFTS}" in told
+
+
+def test_a_comparison_says_why_a_row_has_no_count(tmp_path: Path) -> None:
+    path = tmp_path / "block.py"
+    path.write_text(FILTER.replace("return torch.fft", "x.mean().item()\n        return torch.fft"))
+    asked: dict[str, Any] = {"shape": (1, 64, 8, 8), "metrics": ["params", "macs", "memory"], "rank_by": "params"}
+    found = ctxbench.compare(f"{path}:Filter", ["linear"], out=tmp_path / "run", **asked)
+    printed = "\n".join(map(str, found.parts))
+    assert "Not compared, since not every row has it: MACs and training memory." in printed
+    assert "Filter cannot be counted without data, because block.py:14 reads the values of a tensor" in printed
+    assert "no memory prediction (train): block.py:14 reads a tensor's values" in printed
