@@ -17,7 +17,7 @@ SHARE = 0.5
 
 
 def without_data(build: Callable[[], nn.Module]) -> nn.Module:
-    """What `build` makes, on the meta device.
+    """Module that `build` makes, on the meta device.
 
     A constructor that needs numbers of its own tensors (`linspace(...).tolist()`, a trace, weights from a file) runs on
     the CPU, and a copy without data takes the place of what it makes. UsageError if the weights take more than SHARE of
