@@ -21,8 +21,6 @@ VARIABLE = "CTXBENCH_TEST_BLOCKS"
 PART = 5
 # A test with fewer blocks is about these.
 MANY = 10
-# Commits whose changes are tried anew, with those that are in none.
-COMMITS = 10
 
 
 def kept(seed: str) -> set[str]:
@@ -36,8 +34,8 @@ def drawn(names: Sequence[str], seed: str) -> list[str]:
 
 
 def _changed() -> set[str]:
-    """Stems of the files in modules/ that the last commits or the working tree changed; none without their history."""
-    command = ["git", "diff", "--name-only", f"HEAD~{COMMITS}", "--", "modules"]
+    """Stems of the files in modules/ that the working tree or the last commit changed; none without its history."""
+    command = ["git", "diff", "--name-only", "HEAD~1", "--", "modules"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return {Path(name).stem for name in done.stdout.splitlines()}
 
