@@ -21,6 +21,7 @@ from ctxbench import api, registry
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.run import resume
 from ctxbench.model.hparams import combinations, parse
+from ctxbench.registry.load import import_source
 from ctxbench.results.run_folder import RunFolder
 
 SuiteFile = Callable[..., Path]
@@ -144,7 +145,7 @@ def test_what_no_other_process_can_have_is_told() -> None:
 
 
 def test_a_class_outside_a_package_is_named_by_its_file(module: Path) -> None:
-    cls = registry.get(f"{module}:Mine").load()
+    cls = import_source(str(module)).Mine
     assert registry.references_of([cls]) == [f"{module.resolve()}:Mine"]
 
 

@@ -23,6 +23,7 @@ from ctxbench.engine.remote import task_of
 from ctxbench.executions.base import Built, Execution
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Doing
+from ctxbench.registry.reference import Reference
 from ctxbench.worker import child
 from ctxbench.worker.lines import ProtocolError, decode
 from ctxbench.worker.measurement import CaseMeasurement
@@ -88,7 +89,8 @@ def test_what_a_module_does_to_its_process_does_not_reach_the_command(
 ) -> None:
     done = command(about, f"{HOSTILE}:{module}", *TELLS[about], *SHAPE)
     assert (done.returncode, module in done.stdout, "1x8x6x5" in done.stdout or "mul" in done.stdout) == (0, True, True)
-    assert done.stderr.strip("x\n") == ""  # what the module prints
+    built = rf"built: \S*hostile\.py:\d+ {module}\(channels=8\)"
+    assert re.fullmatch(built, done.stderr.strip("x\n"))  # beside it what the module prints
 
 
 @pytest.mark.parametrize("about", TELLS)
@@ -295,7 +297,7 @@ def test_reading_what_a_file_declares_leaves_no_compiled_file_beside_it(
     path.write_text("import torch\nclass Block(torch.nn.Identity): pass\n")
     with ForkServer(static=False) as server:
         replies: list[Reply] = []
-        server.run(task_of("module", f"{path}:Block"), replies.append)
+        server.run(task_of("module", Reference(str(path), "Block")), replies.append)
     assert [type(reply) for reply in replies] == [Payload]
     assert os.listdir(tmp_path) == ["block.py"]
 

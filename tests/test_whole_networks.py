@@ -10,7 +10,7 @@ import pytest
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
-from ctxbench.registry.constructor import first_argument
+from ctxbench.registry.constructor import width_argument
 
 NETWORKS = """
 from torch import nn
@@ -79,32 +79,39 @@ def test_a_function_that_builds_no_module_is_told(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signature", "first"),
+    ("signature", "told"),
     [
-        (lambda channels, heads=4: 0, "channels"),
-        (lambda d: 0, "channels"),
-        (lambda dim=64: 0, "channels"),
-        (lambda in_chans=None: 0, "channels"),
-        (lambda *sizes: 0, "channels"),
+        (lambda channels, heads=4: 0, "channels channels"),
+        (lambda inner: 0, "channels inner"),
+        (lambda dim=64: 0, "channels dim"),
+        (lambda in_chans=None: 0, "channels in_chans"),
+        (lambda *sizes: 0, "channels sizes"),
         (lambda: 0, ""),
-        (lambda *, channels=3: 0, ""),
+        (lambda *, channels=3: 0, "channels channels"),
+        (lambda stride=4, width=32: 0, "channels width"),
+        (lambda spatial_dims, in_channels, ratio=2: 0, "channels in_channels"),
+        (lambda heads, inp, oup: 0, "channels inp"),
+        (lambda width, in_channels: 0, "channels width"),
+        (lambda reduction=4: 0, ""),
+        (lambda groups: 0, ""),
+        (lambda a, b: 0, ""),
         (lambda num_classes=1000: 0, ""),
         (lambda img_size=224: 0, ""),
         (lambda widths=(32, 64): 0, ""),
         (lambda pretrained=False: 0, ""),
-        (lambda make_block: 0, "module"),
-        (lambda block_cls: 0, "module"),
-        (lambda block_size: 0, "channels"),
+        (lambda make_block: 0, "module make_block"),
+        (lambda block_cls: 0, "module block_cls"),
+        (lambda block_size: 0, ""),
     ],
 )
-def test_the_first_argument_is_read_from_the_signature(signature: Callable[..., object], first: str) -> None:
-    assert first_argument([*inspect.signature(signature).parameters.values()]) == first
+def test_the_argument_for_the_channels_is_told_by_the_signature(signature: Callable[..., object], told: str) -> None:
+    assert " ".join(width_argument([*inspect.signature(signature).parameters.values()])).strip() == told
 
 
 def test_a_function_of_a_maker_has_a_slot() -> None:
     def build(inner: Callable[[int], object]) -> None: ...
 
-    assert first_argument([*inspect.signature(build).parameters.values()]) == "module"
+    assert width_argument([*inspect.signature(build).parameters.values()]) == ("module", "inner")
 
 
 def test_commands_take_a_network(command: Callable[..., Any], file: Path) -> None:

@@ -20,7 +20,7 @@ def module(entry: Entry) -> Iterator[Table | str]:
         "what": entry.about,
         "paper": entry.paper,
         "year": entry.year,
-        "built with": "" if entry.given == "channels" else "its hyper-parameters alone, whatever the input",
+        "built with": _width(entry),
         "family": entry.family,
         "output channels": entry.out_channels,
         "params": entry.params,
@@ -32,7 +32,7 @@ def module(entry: Entry) -> Iterator[Table | str]:
         "file": "an object of this session" if Reference.parse(entry.reference).is_object else entry.file,
         "broken": entry.broken,
     }
-    if entry.given != "channels":  # no context module, so that nothing is known of the rest
+    if not entry.declared:
         facts = {name: facts[name] for name in ("key", "built with", "file")}
     columns = Column("fact", "", "", "label"), Column("value", "", "", "text", "value")
     yield Table("", "", columns, tuple(Row((Cell(name), Cell(str(value)))) for name, value in facts.items() if value))
@@ -43,6 +43,17 @@ def module(entry: Entry) -> Iterator[Table | str]:
         yield plain_table({"hyper-parameter": "label", "type": "text", "default": "text"}, rows)
     if entry.details:
         yield entry.details
+
+
+def _width(entry: Entry) -> str:
+    """The arguments that a constructor gets besides its hyper-parameters."""
+    if entry.given == "module":
+        return "what makes a module of so many channels"
+    if entry.given == "channels" or entry.made_for:
+        name = entry.width.name if entry.width else ""
+        kept = " unless its default takes the input" if entry.width and entry.width.default is not None else ""
+        return "" if entry.declared or not name else f"{name}: the input's number of channels{kept}"
+    return "its hyper-parameters alone, whatever the input"
 
 
 def plan(planned: "list[Planned]", measure: "Measure") -> Table:

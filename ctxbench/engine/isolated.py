@@ -56,12 +56,20 @@ class IsolatedLoader:
 
     def ask(self, case: "Case", question: str, kind: Any, *arguments: Any) -> Any:
         """Answer of a child about a case; output of its module is shown once. UsageError if that fails."""
-        told, printed = self._ask(f"{case.title} {list(case.shape)}", question, kind, case, *arguments)
-        for text in dict.fromkeys(printed):
+        about = f"{case.title} {list(case.shape)}"
+        told, printed = self._ask(about, question, kind, case, *arguments)
+        is_own = case.reference.startswith(f"{registry.BUILT_IN}.")
+        if not case.network and not is_own and (key := f"{case.id} {case.reference}") not in self._said:
+            self._said.add(key)
+            printed = [f"built: {self._ask(about, 'call', str, case)[0][0]}", *printed]
+        self._say_once(*printed)
+        return told[0]
+
+    def _say_once(self, *texts: str) -> None:
+        for text in dict.fromkeys(texts):
             if text not in self._said:
                 say(text, stderr=True)
-        self._said.update(printed)
-        return told[0]
+        self._said.update(texts)
 
     def _ask(self, about: str, question: str, kind: Any, *arguments: Any) -> tuple[list[Any], list[str]]:
         """Answers of a child; then the output of its module, and remarks on the module."""

@@ -167,7 +167,7 @@ def _lacking(record: Record, plan: Plan, missing: Collection[str]) -> list[str]:
 
 
 # What a child says of its case beside the columns of metrics.
-_TOLD = ("title", "family", "machine_state", "others_share")
+_TOLD = ("title", "family", "machine_state", "others_share", "built")
 
 
 class _Listener:

@@ -30,7 +30,7 @@ def without_data(build: Callable[[], nn.Module]) -> nn.Module:
         raise
     except Exception:  # the CPU tells whether the constructor itself is wrong
         pass
-    with torch.random.fork_rng(devices=[]), _limited():
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]), _limited():
         return on_meta(build())
 
 

@@ -120,11 +120,18 @@ class Case(Conditions):
         from ctxbench.meta.built import initialised
 
         if not self.network:
-            return initialised(self.entry.build(self.shape[1], self.hparams), self.shape)
+            return initialised(self.entry.build(self.shape[1], self.hparams, self.shape[2:]), self.shape)
         network = networks.get(self.network)
         return initialised(
             network.build(lambda channels: self.entry.build(channels, self.hparams), self.shape), self.shape
         )
+
+    @property
+    def call(self) -> str:
+        """The call that builds the module, with its file and line; in a network, whose slots decide, its name alone."""
+        if self.network:
+            return f"{self.reference or self.module} in {self.network}"
+        return self.entry.call(self.shape[1], self.hparams, self.shape[2:])
 
     def without(self) -> "Case":
         """The same network with an empty slot."""

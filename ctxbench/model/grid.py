@@ -180,7 +180,8 @@ class Suite:
     def _grid(self, name: str) -> Iterator[Point]:
         entry = registry.get(self.reference(name))
         hparams, axes = self._hparams(entry), self._axes(entry)
-        for values in itertools.product(*map(as_list, hparams.values()), *axes.values()):
+        choices = [entry.choices(key, given) for key, given in hparams.items()]
+        for values in itertools.product(*choices, *axes.values()):
             chosen = entry.check_hparams(dict(zip(hparams, values, strict=False)))
             found = dict(zip(axes, values[len(hparams) :], strict=True))
             b, c, s = (found.pop(size) for size in SIZES)
@@ -210,7 +211,8 @@ class Suite:
     def _grid_size(self, name: str) -> int:
         """Number of cases in the grid of a module, excluded ones too."""
         entry = registry.get(self.reference(name))
-        return math.prod(map(len, [*map(as_list, self._hparams(entry).values()), *self._axes(entry).values()]))
+        choices = [entry.choices(key, given) for key, given in self._hparams(entry).items()]
+        return math.prod(map(len, [*choices, *self._axes(entry).values()]))
 
     def _check_size(self, names: Sequence[str]) -> None:
         """UsageError if the grids of these modules have more cases than `limits.CASES`. Other errors are told later."""

@@ -13,7 +13,7 @@ from ctxbench import registry
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.grid import Suite, reference_in
-from ctxbench.model.hparams import of_configs
+from ctxbench.model.hparams import as_suites, of_configs
 from ctxbench.model.published import Alternative, Bound, Keep, Published, PublishedRow, line_of, plain_keys
 from ctxbench.model.suite_file import Axes, Figure, Gate, MeasureTable, SuiteFile
 from ctxbench.plugin import brought
@@ -236,10 +236,10 @@ def _chosen_hparams(modules: Sequence[Reference], given: Mapping[str, Mapping[st
                 takers = [key for key, e in entries.items() if registry.means(module, key, e.reference)]
                 takers = takers or [key for key in [registry.get(module).key] if key in entries]
             else:
-                takers = [key for key, e in entries.items() if name in [p.name for p in e.hyperparameters]]
+                takers = [key for key, e in entries.items() if e.takes_setting(name)]
             if not takers:
                 text = f"{module}.{name}" if module else name
                 raise UsageError(f"--set {text}={value}: no module of this run has it ({', '.join(entries)})")
             for key in takers:
-                found.setdefault(key, {})[name] = value
+                found.setdefault(key, {})[name] = as_suites(value)
     return found

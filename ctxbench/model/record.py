@@ -24,7 +24,8 @@ class Record:
     `hparams` has all hyper-parameters, defaults included, in JSON; `changed` names those that differ from the defaults.
     `processes` counts the fresh processes that times come from, `rounds` are their numbers, and `others_share` is the
     largest share of the cores that other work kept busy during one of them. `slot` names the place of a cluster that
-    measured it, whose environment `run.json` has.
+    measured it, whose environment `run.json` has. `built` is the call that built the module, with its file and line:
+    `mine.py:7 Strided(stride=4, width=32)`.
     """
 
     case: str
@@ -54,6 +55,7 @@ class Record:
     rounds: str = ""
     others_share: float | None = None
     slot: str = ""
+    built: str = ""
 
     def take(self, values: Mapping[str, Any]) -> None:
         """Put values into their columns. KeyError for a name that is no column."""

@@ -19,7 +19,7 @@ from ctxbench.model import metrics
 from ctxbench.model.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Share, as_list
 from ctxbench.model.conditions import CONDITIONS, SHAPE, Condition
 from ctxbench.model.hparams import flat
-from ctxbench.model.keys import OneShape, QuantityKey, Scalar
+from ctxbench.model.keys import OneShape, QuantityKey, Scalar, Values
 from ctxbench.model.published import Published
 
 # What a figure may stand against, besides hyper-parameters: what a case's input says.
@@ -163,7 +163,7 @@ class SuiteFile(_Strict):
         default_factory=lambda: [name for name, metric in metrics.metrics().items() if metric.default], min_length=1
     )
     axes: Axes
-    hparams: dict[str, Annotated[dict[str, Scalar | list[Scalar]], BeforeValidator(flat)]] = {}
+    hparams: dict[str, Annotated[dict[str, Values], BeforeValidator(flat)]] = {}
     exclude: list[Annotated[dict[str, Scalar], AfterValidator(_conditions)]] = []
     cases: list[Annotated[dict[str, Scalar | list[Scalar]], AfterValidator(_conditions)]] = []
     crossover: list[PairText] = []

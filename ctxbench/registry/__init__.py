@@ -94,6 +94,7 @@ def register(
             reach=reach,
             listed=listed,
             public_code=public_code,
+            declared=True,
         )
         known = _registered.get(key) or _discovered().get(key)
         if known is not None and _origin(known) != _origin(entry):
@@ -253,18 +254,20 @@ def _from_reference(reference: Reference) -> Entry:
     made, name = import_maker(reference), own_name(whole)
     if not isinstance(made, Maker):
         if reference.is_object:  # a class of a notebook has no file
-            known = maker_of_function(reference.name, made).hyperparameters
-            return Entry(name, whole, reference.source, reference.name, hyperparameters=known)
+            maker = maker_of_function(reference.name, made)
+            known, width = maker.hyperparameters, maker.width
+            return Entry(
+                name, whole, reference.source, reference.name, hyperparameters=known, width=width, declared=False
+            )
         return of_class(made, whole)
     if isinstance(made.function, type) and not reference.is_object:
         entry = of_class(made.function, whole)
     else:
         at_path = reference.is_file or reference.is_object
         file = reference.whole.source if at_path else find_source(reference.source)
-        entry = Entry(name, whole, str(file), reference.name)
-    return replace(
-        entry, given=made.given, hyperparameters=made.hyperparameters, made_for=made.made_for, takes=made.takes
-    )
+        entry = Entry(name, whole, str(file), reference.name, declared=False)
+    facts = ("given", "hyperparameters", "made_for", "takes", "width")
+    return replace(entry, **{name: getattr(made, name) for name in facts})
 
 
 def absolute(reference: str) -> str:
@@ -274,9 +277,8 @@ def absolute(reference: str) -> str:
 
 def _describe_class(cls: "Callable[..., nn.Module]", reference: str) -> Entry:
     maker = maker_of_function(cls.__name__, cls)
-    return Entry(
-        cls.__name__, reference, inspect.getfile(cls), given=maker.given, hyperparameters=maker.hyperparameters
-    )
+    facts = {name: getattr(maker, name) for name in ("given", "hyperparameters", "width")}
+    return Entry(cls.__name__, reference, inspect.getfile(cls), declared=False, **facts)
 
 
 def _origin(entry: Entry) -> tuple[str, str]:

@@ -2,15 +2,17 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.errors import UsageError, unknown
+from ctxbench.registry import asking
 from ctxbench.registry.constructor import Given
 from ctxbench.registry.formula import evaluate
-from ctxbench.registry.hyperparameter import Hyperparameter
+from ctxbench.registry.hyperparameter import Hyperparameter, as_lists, choices_of
 from ctxbench.registry.load import import_maker
+from ctxbench.registry.maker import Maker, maker_of_function, written
 from ctxbench.registry.reference import Reference
 
 if TYPE_CHECKING:
@@ -31,11 +33,12 @@ class Entry:
     convention. `position_mixing` says whether an output depends on which far position a value is at, or only on a mean
     over the positions; it may be a condition on the hyper-parameters in the same language. `reach` is how many
     positions the one in the centre reaches, or BY_CONTENT. What is not `listed` is known by its key alone. `given` is
-    what the constructor gets first; what gets no number of channels is a whole network, or a block of one width. For
-    readers, `complexity` is the growth in n and C, `public_code` where another version is, with its licence, `about`
-    the first paragraph of the file's docstring, `details` that of the class, which tells the hyper-parameters' meaning.
-    `reference` (`package.module:Class` or `/path/file.py:Class`) is what `load` imports. `made_for` is the one number
-    of channels that an instance takes, `takes` a layout other than [B, C, H, W] that its arguments say.
+    what the constructor gets, by the argument `width` if that is known; what gets no number of channels is a whole
+    network, or a block of one width. For readers, `complexity` is the growth in n and C, `public_code` where another
+    version is, with its licence, `about` the first paragraph of the file's docstring, `details` that of the class,
+    which has the hyper-parameters' meaning. `reference` (`package.module:Class` or `/path/file.py:Class`) is what
+    `load` imports. `made_for` is the one number of channels that an instance takes, `takes` a layout other than
+    [B, C, H, W] that its arguments say. Of what is not `declared` by @register only the constructor is known.
     """
 
     key: str
@@ -60,16 +63,43 @@ class Entry:
     broken: str | None = None
     made_for: int | None = None
     takes: str = ""
+    width: Hyperparameter | None = None
+    declared: bool = True
 
-    def load(self) -> "Callable[..., nn.Module]":
+    def load(self) -> "type[nn.Module] | Maker":
         """Import the module's class, or what else makes its modules. This runs the code of its file."""
         if self.broken:
             raise UsageError(f"module {self.key!r} cannot be loaded: {self.broken}")
         return import_maker(Reference.parse(self.reference))
 
-    def build(self, channels: int, hparams: Mapping[str, Any] | None = None) -> "nn.Module":
-        """Construct the module for `channels` input channels; hyper-parameters not given keep their defaults."""
-        return self.load()(channels, **self.check_hparams(hparams or {}, channels))
+    def build(
+        self, channels: int, hparams: Mapping[str, Any] | None = None, size: tuple[int, int] | None = None
+    ) -> "nn.Module":
+        """Construct the module for `channels` input channels; hyper-parameters not given keep their defaults.
+
+        `size` is the height and width of the input, where they are known: what the module takes is tried with them.
+        """
+        make, given = self._settled(channels, hparams or {}, size)
+        return make.build(channels, given, size) if isinstance(make, Maker) else make(channels, **given)
+
+    def call(self, channels: int, hparams: Mapping[str, Any] | None = None, size: tuple[int, int] | None = None) -> str:
+        """The call that `build` makes, with the line of what is called: `mine.py:7 Strided(stride=4, width=32)`."""
+        make, given = self._settled(channels, hparams or {}, size)
+        maker = make if isinstance(make, Maker) else maker_of_function(self.key, make)
+        named = Reference.parse(self.reference)
+        return written(named.shown_source, named.name, maker.function, maker.arguments(channels, given, size))
+
+    def _settled(
+        self, channels: int, hparams: Mapping[str, Any], size: tuple[int, int] | None
+    ) -> "tuple[type[nn.Module] | Maker, dict[str, Any]]":
+        """Maker of the module, and its hyper-parameters. UsageError where one is needed that was not given."""
+        make, given = self.load(), self.check_hparams(hparams, channels)
+        if needed := asking.missing(self.hyperparameters, given):
+            height, width = size or (16, 32)
+            found = asking.working(make, needed, channels, given, (height, width))
+            shape = (1, channels, height, width)
+            raise UsageError(asking.sentence(self.key, self.reference, needed, found, shape))
+        return make, given
 
     @property
     def configs(self) -> set[str]:
@@ -87,26 +117,41 @@ class Entry:
                 f"{self.key} is made for {self.made_for} channels and not for {channels}: take inputs "
                 f"[B, {self.made_for}, H, W], or give its class, or a function of channels"
             )
-        known = {parameter.name: parameter for parameter in self.hyperparameters}
+        known = self._settable
         for name in hparams:
             if name not in known:
                 raise unknown(f"hyper-parameter of {self.key!r}", name, known)
-        if channels is not None:
-            hparams = {n: channels if known[n].stands_for_channels(value) else value for n, value in hparams.items()}
-        return {name: known[name].parse(value) for name, value in hparams.items()}
+        if channels is None:
+            return {name: as_lists(known[name].parse(value)) for name, value in hparams.items()}
+        hparams = {n: channels if known[n].stands_for_channels(value) else value for n, value in hparams.items()}
+        return {name: known[name].passed(known[name].parse(value)) for name, value in hparams.items()}
+
+    def choices(self, name: str, given: Any) -> list[Any]:
+        """The values of a hyper-parameter among which a run chooses: of a list each, or one."""
+        return self._settable[name].choices(given) if name in self._settable else choices_of(given)
+
+    def takes_setting(self, name: str) -> bool:
+        """Return whether an argument is called so."""
+        return name in self._settable
+
+    @property
+    def _settable(self) -> dict[str, Hyperparameter]:
+        """All arguments by name, also that for the number of channels."""
+        return {each.name: each for each in (*self.hyperparameters, *filter(None, [self.width]))}
 
     @property
     def plain(self) -> str:
         """All of it as JSON, for another process; a default that JSON cannot hold, as text."""
         parameters = [vars(each) for each in self.hyperparameters]
-        return json.dumps({**vars(self), "hyperparameters": parameters}, default=repr)
+        width = vars(self.width) if self.width else None
+        return json.dumps({**vars(self), "hyperparameters": parameters, "width": width}, default=repr)
 
     @staticmethod
     def of_plain(text: str) -> "Entry":
         """The entry that another process has told."""
         facts = json.loads(text)
-        parameters = (Hyperparameter(**each) for each in facts.pop("hyperparameters"))
-        return Entry(**facts, hyperparameters=tuple(parameters))
+        parameters, width = (Hyperparameter(**each) for each in facts.pop("hyperparameters")), facts.pop("width")
+        return Entry(**facts, hyperparameters=tuple(parameters), width=Hyperparameter(**width) if width else None)
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import inspect
+import re
 import typing
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +29,9 @@ class Hyperparameter:
 
         if self.stands_for_channels(value):
             return value
-        try:
-            return TypeAdapter(self.type).validate_python(value, strict=not isinstance(value, int))
+        try:  # JSON and TOML have lists alone
+            is_strict = not isinstance(value, int | list | tuple)
+            return TypeAdapter(self.type).validate_python(value, strict=is_strict)
         except PydanticUserError:  # values cannot be held against every type
             return value
         except ValidationError:
@@ -43,9 +45,39 @@ class Hyperparameter:
         except Exception:  # of a person's file, it can be anything
             return typing.Any
 
+    def passed(self, value: Any) -> Any:
+        """A value as the constructor gets it: several numbers as a tuple, unless a list is what it takes."""
+        takes_list = isinstance(self.default, list) or self.annotation.removeprefix("typing.").lower().startswith(
+            "list"
+        )
+        return value if takes_list else as_tuples(value)
+
+    def choices(self, given: Any) -> list[Any]:
+        """The values among which a run chooses: one, or those in a list, unless the list is one value itself."""
+        is_group = isinstance(self.default, list | tuple) or re.match(
+            r"(typing\.)?(list|tuple|sequence|iterable)\b", self.annotation.lower()
+        )
+        is_flat = isinstance(given, list) and not any(isinstance(each, list | tuple) for each in given)
+        return [given] if is_group and is_flat else choices_of(given)
+
     def stands_for_channels(self, value: Any) -> bool:
         """True if a value is the word `channels`, which stands for the input's number of channels; texts keep it."""
         return value == CHANNELS and not any(word in self.annotation for word in ("str", "Literal"))
+
+
+def choices_of(given: Any) -> list[Any]:
+    """The values among which a run chooses: those in a list, or one; a tuple is one value."""
+    return given if isinstance(given, list) else [given]
+
+
+def as_tuples(value: Any) -> Any:
+    """A value with tuples in place of lists."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list | tuple) else value
+
+
+def as_lists(value: Any) -> Any:
+    """A value with lists in place of tuples, as JSON has it."""
+    return [*map(as_lists, value)] if isinstance(value, list | tuple) else value
 
 
 def _type(written: ast.expr) -> Any:

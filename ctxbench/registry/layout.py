@@ -4,18 +4,22 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ctxbench.meta.built import without_data
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
 
 IMAGE, TOKENS, LAST = "[B, C, H, W]", "[B, N, C]", "[B, H, W, C]"
 SIZES, SIZE = "[B, N, C], H, W", "[B, N, C], (H, W)"
+# Height and width.
+Size = tuple[int, int]
 # Sizes of a pass without data: multiples of the windows and strides that are in use, then square maps.
 TRIED = ((16, 32), (14, 28), (28, 56), (16, 16), (14, 14), (28, 28), (32, 32), (56, 56))
-# What forward calls the height and width of tokens.
+# What forward calls the height and width of tokens, as one argument.
 _SIZE_NAMES = {"size", "hw", "hw_shape", "x_size", "input_size", "resolution", "input_resolution", "spatial_shape"}
 
 
@@ -39,36 +43,63 @@ class OfMap(nn.Module):
         return y.transpose(1, 2).reshape(*x.shape[:1], -1, height, width)
 
 
-def signed(block: "type[nn.Module]") -> str:
-    """The layout that the arguments of forward say; "" where one argument leaves it open."""
+def forms(block: "type[nn.Module]") -> tuple[str, ...]:
+    """The layouts to try, by the arguments of forward and what it calls the sizes of its input, the likeliest first."""
     try:
         taken = [*inspect.signature(block.forward).parameters.values()][1:]
     except (TypeError, ValueError):
-        return IMAGE
+        return (IMAGE,)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [each.name for each in taken if each.default is each.empty and each.kind in kinds]
     named = [name.lower() for name in required[1:]]
-    if len(named) == 2 and named[0] in ("h", "height") and named[1] in ("w", "width"):
-        return SIZES
-    if len(named) == 1 and named[0] in _SIZE_NAMES:
-        return SIZE
-    return "" if len(required) == 1 and not _is_of_maps(block, required[0]) else IMAGE
+    match named:
+        case []:
+            return _by_sizes(_named_sizes(block, required[0])) if required else (IMAGE,)
+        case [size]:
+            return (SIZE,) if size in _SIZE_NAMES else (SIZE, IMAGE)
+        case [height, width]:
+            return (SIZES,) if (height[0], width[0]) == ("h", "w") else (SIZES, IMAGE)
+    return (IMAGE,)
 
 
-def of_map(block: nn.Module, channels: int) -> nn.Module:
-    """A block as a module of maps: the same, or around it what gives it another layout."""
-    takes = signed(type(block)) or _recognised(block, channels)
+def _by_sizes(names: Sequence[str]) -> tuple[str, ...]:
+    """The layouts to try where forward unpacks the shape of its input into these names."""
+    if len(names) == 4:
+        return (LAST, IMAGE, TOKENS) if names[1].startswith("h") else (IMAGE,)
+    return (TOKENS, LAST, IMAGE) if len(names) == 3 else (IMAGE, TOKENS, LAST)
+
+
+def of_map(block: nn.Module, channels: int, size: Size | None = None, said: str = "") -> nn.Module:
+    """A block as a module of maps: the same, or around it what gives it the layout that is `said`, or that it takes."""
+    tried = (said,) if said else forms(type(block))
+    takes = tried[0] if len(tried) == 1 else _recognised(block, channels, size, tried)
     return block if takes == IMAGE else OfMap(block, takes)
 
 
-def _recognised(block: nn.Module, channels: int) -> str:
-    """The layout of a block whose forward has one argument: the first in which a pass without data keeps the size."""
+def _recognised(block: nn.Module, channels: int, size: Size | None, tried: Sequence[str]) -> str:
+    """The first layout in which a pass without data keeps the size; where none does, the likeliest."""
     with torch.random.fork_rng(devices=[]):
         try:
             copy = on_meta(block)
         except Exception:  # it holds what cannot be copied
             return IMAGE
-        return _fitting(copy, channels, (IMAGE, TOKENS, LAST)) or IMAGE
+        return _fitting(copy, channels, tried, size, kept=False) or (IMAGE if tried[0] in (SIZE, SIZES) else tried[0])
+
+
+def accepts(make: Callable[[], nn.Module], channels: int, size: Size | None, kept: bool = False) -> bool:
+    """Return whether a module can be made, and takes an input in some layout: one of this size, or of a usual one.
+
+    With `kept`, its output has to have the size of the input.
+    """
+    with torch.random.fork_rng(devices=[]):
+        try:
+            block = without_data(make)
+        except Exception:  # no arguments for it
+            return False
+        if kept:
+            return bool(_fitting(block, channels, forms(type(block)), size))
+        passes = ((each, takes) for each in ([size] if size else TRIED[:4]) for takes in forms(type(block)))
+        return any(_passed(_as(block, takes), (2, channels, *each)) is not None for each, takes in passes)
 
 
 def width_of(make: Callable[[], nn.Module]) -> tuple[int | None, str]:
@@ -78,13 +109,11 @@ def width_of(make: Callable[[], nn.Module]) -> tuple[int | None, str]:
     """
     with torch.random.fork_rng(devices=[]):
         try:
-            with torch.device("meta"):
-                block = make()
+            block = without_data(make)
         except Exception:  # told where it is built to be measured
             return None, ""
-        said = signed(type(block))
         for width in dict.fromkeys(_widths(block)):
-            if takes := _fitting(block, width, (said,) if said else (IMAGE, TOKENS, LAST)):
+            if takes := _fitting(block, width, forms(type(block))):
                 return width, takes
     return None, ""
 
@@ -99,41 +128,49 @@ def _widths(block: nn.Module) -> Iterator[int]:
                 yield value
 
 
-def _fitting(block: nn.Module, channels: int, layouts: Sequence[str]) -> str:
-    """The first layout in which a pass keeps the size; "" if there is none.
+def _fitting(
+    block: nn.Module, channels: int, layouts: Sequence[str], own: Size | None = None, *, kept: bool = True
+) -> str:
+    """The first layout in which a pass keeps the size, its `own` or another that is tried; "" if there is none.
 
-    A size equal to the number of channels would not tell [B, C, H, W] from [B, H, W, C].
+    Unless the size is to be `kept`, a map that is taken suffices.
+
+    A size equal to the number of channels would not tell [B, C, H, W] from [B, H, W, C], and comes last.
     """
-    for size in (each for each in TRIED if channels not in each):
+    tells = [each for each in ([own] if own and channels not in own else TRIED) if channels not in each]
+    for size in (*tells, *([own] if own and own not in tells else [])):
         for takes in layouts:
-            if _fits(block if takes == IMAGE else OfMap(block, takes), (2, channels, *size)):
+            y = _passed(_as(block, takes), (2, channels, *size))
+            if isinstance(y, Tensor) and y.dim() == 4 and (y.shape[0], *y.shape[2:]) == (2, *size):
                 return takes
+            if not kept and takes == IMAGE and y is not None and channels not in size:
+                return IMAGE
     return ""
 
 
-def _fits(module: nn.Module, shape: tuple[int, ...]) -> bool:
-    """Return whether a pass keeps the batch, height and width."""
+def _as(block: nn.Module, takes: str) -> nn.Module:
+    return block if takes == IMAGE else OfMap(block, takes)
+
+
+def _passed(module: nn.Module, shape: tuple[int, ...]) -> Any:
+    """The output of a pass without data; None where it fails."""
     try:
         # Tensors that forward makes have no data, either.
         with without_compiler(), torch.no_grad(), torch.device("meta"):
-            y = module.eval()(torch.empty(shape))
+            return module.eval()(torch.empty(shape))
     except Exception:  # another layout may fit
-        return False
-    return isinstance(y, Tensor) and y.dim() == 4 and (y.shape[0], *y.shape[2:]) == (shape[0], *shape[2:])
+        return None
 
 
-def _is_of_maps(block: "type[nn.Module]", x: str) -> bool:
-    """Return whether the source says that its input is a map: by `b, c, h, w = x.shape`, else by a layer for maps."""
+def _named_sizes(block: "type[nn.Module]", x: str) -> list[str]:
+    """The names into which forward unpacks the shape of its input, as in `b, c, h, w = x.shape`; else none."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(block.forward)))
-        own = [each for each in block.__mro__ if not each.__module__.startswith(("torch.", "builtins"))]
-        whole = "".join(map(inspect.getsource, own))
     except (OSError, TypeError, SyntaxError):
-        return True
+        return []
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(names := node.targets[0], ast.Tuple):
             value = node.value.func if isinstance(node.value, ast.Call) else node.value
             if ast.unparse(value) in (f"{x}.shape", f"{x}.size"):
-                sizes = [each.id.lower() if isinstance(each, ast.Name) else "" for each in names.elts]
-                return len(sizes) == 4 and not sizes[1].startswith("h")
-    return "2d" in whole
+                return [each.id.lower() if isinstance(each, ast.Name) else "" for each in names.elts]
+    return []

@@ -3,17 +3,23 @@
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.errors import UsageError
 from ctxbench.registry.config import WIDTHS, Config, config_of, gathered
-from ctxbench.registry.constructor import Given, first_argument
+from ctxbench.registry.constructor import Given, is_own, width_argument
 from ctxbench.registry.hyperparameter import Hyperparameter, shown_type
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from ctxbench.registry.layout import Size
+
+# Characters of an argument in a call as it is told.
+LONGEST = 40
 
 
 @dataclass(frozen=True)
@@ -21,39 +27,95 @@ class Maker:
     """Makes modules as a class does: of a function, of a class with config objects, of a block of another layout.
 
     `configs` are arguments whose fields are hyper-parameters; `width` is the argument, or the field `config.field`, for
-    the number of channels, "" for the first argument, which is what is `given`; `made_for` is the one number of
-    channels that it makes. `takes` is the layout of what it makes as far as arguments say it, else "".
+    what is `given`, "" for none; `made_for` is the one number of channels that it makes. `takes` is the layout of what
+    it makes if that is known, `size` the height and width of the input if no other is said.
     """
 
     name: str
     function: "Callable[..., nn.Module]"
     configs: tuple[Config, ...] = ()
     hyperparameters: tuple[Hyperparameter, ...] = ()
-    width: str = ""
+    width: Hyperparameter | None = None
     made_for: int | None = None
     takes: str = ""
-    given: Given = "channels"
+    given: Given = ""
+    size: "Size | None" = None
+    _settled: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False)
 
     def __call__(self, channels: int, **hparams: Any) -> "nn.Module":
-        from torch import nn
+        return self.build(channels, hparams)
 
+    def build(self, channels: int, hparams: Mapping[str, Any], size: "Size | None" = None) -> "nn.Module":
+        """The module for an input of so many channels and, if it is known, this height and width."""
         from ctxbench.registry.layout import of_map
 
-        made = self._make(channels, hparams)
-        if not isinstance(made, nn.Module):
-            raise UsageError(f"{self.name} makes {type(made).__name__}; it must make an nn.Module")
-        return of_map(made, channels) if self.given == "channels" else made
+        size = size or self.size
+        made = self._made(self.arguments(channels, hparams, size))
+        return of_map(made, channels, size, self.takes)
 
-    def _make(self, channels: int, hparams: Mapping[str, Any]) -> "nn.Module":
-        values = {**hparams, **({self.width: channels} if self.width else {})}
-        return self.function(*([] if self.width else self._first(channels)), **gathered(values, self.configs))
+    def arguments(self, channels: int, hparams: Mapping[str, Any], size: "Size | None" = None) -> dict[str, Any]:
+        """The hyper-parameters and, where that is given, the argument for the number of channels.
 
-    def _first(self, channels: int) -> list[Any]:
-        """The first argument; the slot of a network for a block stays empty."""
+        One with a default keeps it where the module then takes the input, and takes inputs of no other width; or, if it
+        may be a network's own, where the module takes the input.
+        """
+        if self.given != "channels" or self.width is None or self.width.name in hparams:
+            return dict(hparams)
+        given = {self.width.name: channels, **hparams}
+        if type(self.width.default) is not int or self.width.default == channels:
+            return given
+        key = repr((channels, hparams, size))
+        if key not in self._settled:
+            self._settled[key] = given if self._gives(given, channels, hparams, size) else dict(hparams)
+        return self._settled[key]
+
+    def _gives(self, given: Mapping[str, Any], channels: int, hparams: Mapping[str, Any], size: "Size | None") -> bool:
+        from ctxbench.registry.layout import accepts
+
+        assert self.width is not None
+
+        def takes(arguments: Mapping[str, Any], width: int) -> bool:
+            return accepts(lambda: self._made(arguments), width, size)
+
+        if not takes(hparams, channels):
+            return True
+        is_fixed = is_own(self.width.name.rpartition(".")[2]) or not takes(hparams, channels + 1)
+        return not is_fixed and takes(given, channels)
+
+    def _made(self, arguments: Mapping[str, Any]) -> "nn.Module":
         from torch import nn
 
-        first: Mapping[Given, list[Any]] = {"channels": [channels], "module": [lambda channels: nn.Identity()], "": []}
-        return first[self.given]
+        values, first = dict(arguments), list[Any]()
+        if self.given == "module":
+            first = [lambda channels: nn.Identity()]
+        elif self.width and self.width.name in values and "." not in self.width.name:
+            parameter = next(iter(inspect.signature(self.function).parameters.values()))
+            if parameter.name == self.width.name and parameter.kind is not parameter.KEYWORD_ONLY:
+                first = [values.pop(self.width.name)]
+        made = self.function(*first, **gathered(values, self.configs))
+        if not isinstance(made, nn.Module):
+            raise UsageError(f"{self.name} makes {type(made).__name__}; it must make an nn.Module")
+        return made
+
+
+def written(source: str, name: str, function: "Callable[..., nn.Module]", arguments: Mapping[str, Any]) -> str:
+    """A call with its arguments, defaults included, and the line of what is called: `mine.py:7 Strided(stride=4)`."""
+    with suppress(OSError, TypeError):
+        source = f"{source}:{inspect.getsourcelines(inspect.unwrap(function))[1]}" if source else ""
+    rest, texts = dict(arguments), list[str]()
+    for each in inspect.signature(function).parameters.values():
+        if each.kind is each.VAR_POSITIONAL and each.name in rest:
+            texts.append(repr(rest.pop(each.name)))
+        elif each.name in rest or each.default is not each.empty:
+            texts.append(f"{each.name}={_short(rest.pop(each.name, each.default))}")
+    texts += [f"{each}={_short(value)}" for each, value in rest.items()]
+    return " ".join(filter(None, [source, f"{name}({', '.join(texts)})"]))
+
+
+def _short(value: Any) -> str:
+    """A value as an argument, of a long one the beginning."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def maker_of_class(cls: "type[nn.Module]", maps: bool) -> "type[nn.Module] | Maker":
@@ -61,19 +123,21 @@ def maker_of_class(cls: "type[nn.Module]", maps: bool) -> "type[nn.Module] | Mak
 
     `maps`: it is known to make blocks of maps.
     """
-    from ctxbench.registry.layout import IMAGE, signed
+    from ctxbench.registry.layout import IMAGE, forms
 
-    takes = IMAGE if maps else signed(cls)
-    maker = maker_of_function(cls.__name__, cls, takes)
-    return maker if maker.configs or takes != IMAGE or maker.given != "channels" else cls
+    maker = maker_of_function(cls.__name__, cls, IMAGE if maps else "")
+    first = next(iter(inspect.signature(cls).parameters), "")
+    is_first = maker.width and maker.width.name == first and maker.width.default is None
+    of_maps = maps or forms(cls) == (IMAGE,)
+    return cls if is_first and of_maps and maker.given == "channels" and not maker.configs else maker
 
 
 def maker_of_instance(name: str, load: "Callable[[], nn.Module]") -> Maker:
     """Maker of copies of an instance, which it may be asked for at one number of channels."""
-    from ctxbench.registry.layout import signed, width_of
+    from ctxbench.registry.layout import width_of
 
     made_for, takes = width_of(load)
-    return Maker(name, lambda channels: load(), made_for=made_for, takes=takes or signed(type(load())))
+    return Maker(name, load, made_for=made_for, takes=takes, given="channels")
 
 
 def name_of(thing: "Callable[..., nn.Module]") -> str:
@@ -116,27 +180,26 @@ def maker_of_function(name: str, function: "Callable[..., nn.Module]", takes: st
     parameters = [*inspect.signature(function).parameters.values()]
     hints = _hints(function)
     configs = [config_of(each, hints.get(each.name)) for each in parameters]
-    given = first_argument(parameters)
-    width, rest = "", parameters[bool(given) :]
+    given, width = width_argument(parameters)
     if configs and (first := configs[0]) is not None:
         fields = [*(each.name for each in parameters[1:]), *(each.name for each in first.fields)]
-        width = _width(fields)
+        given, width = "channels", _width(fields)
         if not width:
             raise UsageError(
                 f"{name} takes a config without channels; call one of its fields {' or '.join(WIDTHS[:3])}"
             )
-        given, rest = "channels", parameters
     found: list[Hyperparameter] = []
     by_name = {each.name: each for each in configs if each}
-    for own in rest:
+    for own in parameters:
         required = own.default is own.empty
         if own.name in by_name:
             found += by_name[own.name].fields
-        elif own.kind in (own.POSITIONAL_OR_KEYWORD, own.KEYWORD_ONLY):
+        elif own.kind not in (own.VAR_POSITIONAL, own.VAR_KEYWORD) or own.name == width:
             default = None if required else own.default
             found.append(Hyperparameter(own.name, shown_type(own.annotation), default, required))
     settable = tuple(each for each in found if each.name != width)
-    return Maker(name, function, tuple(by_name.values()), settable, width, takes=takes, given=given)
+    of_width = next((each for each in found if each.name == width), None)
+    return Maker(name, function, tuple(by_name.values()), settable, of_width, takes=takes, given=given)
 
 
 def _width(names: Sequence[str]) -> str:

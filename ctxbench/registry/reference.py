@@ -60,6 +60,13 @@ class Reference:
         return replace(self, source=path)
 
     @property
+    def shown_source(self) -> str:
+        """Its file, from the working folder if it lies inside, or its package; "" of an object of a session."""
+        path, here = Path(self.source), Path.cwd()
+        inside = self.is_file and path.is_relative_to(here)
+        return "" if self.is_object else path.relative_to(here).as_posix() if inside else self.source
+
+    @property
     def place(self) -> str:
         """The name of its file without the folder, or its package."""
         return "session" if self.is_object else Path(self.source).stem if self.is_file else self.source

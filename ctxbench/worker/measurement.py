@@ -63,7 +63,7 @@ class CaseMeasurement:
         is_known = self.entry.reference.startswith(f"{BUILT_IN}.")
         local = self.entry.locality(self.case.shape, self.case.hparams) if is_known else ""
         marks = [Note("mark", {"text": local})] * bool(local)
-        self.report({"title": self.entry.title, "family": self.entry.family}, *marks)
+        self.report({"title": self.entry.title, "family": self.entry.family, "built": self.case.call}, *marks)
         wanted = metrics.wanted(names)
         with without_compiler():  # also around the module's construction on meta
             for metric in wanted:

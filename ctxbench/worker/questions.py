@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError, is_interrupt
+from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
 from ctxbench.model.failures import describe_failure
 from ctxbench.plugin import brought
@@ -44,8 +45,18 @@ def read_network(name: str) -> Shape | None:
     return networks.get(name).shape
 
 
+def read_call(case: Case) -> str:
+    """The call that builds the module of a case."""
+    return case.call
+
+
 # Those of the core.
-OWN: dict[str, Callable[..., Any]] = {"machine": describe_machine, "module": read_module, "network": read_network}
+OWN: dict[str, Callable[..., Any]] = {
+    "machine": describe_machine,
+    "module": read_module,
+    "network": read_network,
+    "call": read_call,
+}
 
 
 def function_of(question: str) -> Callable[..., Any]:

@@ -105,7 +105,7 @@ def check_contract(
     channels, size = _input_of(request.file)
     found: dict[str, list[tuple[str, list[CheckResult]]]] = {}
     for candidate in dict.fromkeys(request.candidates):
-        chosen = combinations(request.hparams(candidate))[: 1 if counts_alone else None]
+        chosen = combinations(request.hparams(candidate), registry.get(candidate))[: 1 if counts_alone else None]
         own = found.setdefault(candidate, [])
         for hparams in chosen:
             text = ", ".join(f"{name}={value}" for name, value in hparams.items())
@@ -274,7 +274,7 @@ def _suite(request: Request) -> tuple[Suite, list[str]]:
 def _figures(file: SuiteFile, candidates: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
     """The figure of an ablation: costs against the hyper-parameter with the most values, if one has several."""
     several = [(key, name, value) for key, own in candidates.items() for name, value in own.items()]
-    several = [(key, name, value) for key, name, value in several if isinstance(value, list)]
+    several = [each for each in several if isinstance(each[2], list) and not any(isinstance(v, list) for v in each[2])]
     counts = {name: len(value) for _, name, value in several}
     own = [each for name in file.metrics for each in metrics()[name].quantities]
     costs = [each.key for each in own if each.on_front and not each.derive]
@@ -368,7 +368,7 @@ def _standing(row: RecordRow, columns: Mapping[str, str], swept: Mapping[str, Se
         str(row["message"]),
         module,
         named([name for name in changed if name not in own]),
-        {name: every[name] for name in own},
+        {name: str(every[name]) if isinstance(every[name], list) else every[name] for name in own},
         {key: [note.shared for note in row["notes"] if note.about == key] for key in columns},
         "; ".join(filter(None, map(short, row["notes"]))),
     )

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ctxbench import registry
@@ -9,6 +10,7 @@ from ctxbench.plugins.verify.checks import CHECKS, COMPILERS, run_checks
 from ctxbench.plugins.verify.contract import CHANNELS, OTHER_SIZES, SIZE
 from ctxbench.plugins.verify.subject import Subject
 from ctxbench.plugins.verify.wire import CheckDone, CheckStarted
+from ctxbench.registry.maker import Maker
 
 
 def verify(
@@ -42,7 +44,9 @@ def verify(
     channels = channels or entry.made_for or CHANNELS
     made = entry.check_hparams(hparams, channels)
     others = () if size else (*OTHER_SIZES, also or SIZE)
-    subject = Subject(entry, entry.load(), channels, made, size or SIZE, others)
+    make = entry.load()
+    make = replace(make, size=size or also) if isinstance(make, Maker) else make
+    subject = Subject(entry, make, channels, made, size or SIZE, others)
     checks = [check for check in CHECKS if check.name not in done and (compilers or check not in COMPILERS)]
     for result in run_checks(
         subject, checks, on_start=lambda check: start(CheckStarted(check.name, check.required, check.vital))

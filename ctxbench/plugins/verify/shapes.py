@@ -14,6 +14,7 @@ from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.verify.advice import NETWORK, OWN, advice
 from ctxbench.plugins.verify.contract import CheckResult, option
 from ctxbench.plugins.verify.subject import OVERWRITES, Subject, failed, listed, not_applicable, passed, shown
+from ctxbench.registry import asking
 from ctxbench.registry.layout import OfMap
 from ctxbench.registry.maker import Maker
 
@@ -24,12 +25,13 @@ SIZES = ((9, 13), (13, 9), (8, 8), (1, 65), (65, 1))
 def constructs(subject: Subject) -> CheckResult:
     """`cls(channels)` works: every hyper-parameter has a name and a default."""
     known = subject.entry.hyperparameters
-    bare = [each.name for each in known if each.required and each.name not in subject.hparams]
-    if bare:
+    if bare := asking.missing(known, subject.hparams):
+        size = (subject.make.size if isinstance(subject.make, Maker) else None) or subject.size
+        found = asking.working(subject.make, bare, subject.channels, subject.hparams, size)
+        works = option(asking.options(found), f"hparams={found}") if found else ""
         return failed(
             f"the constructor needs more than channels: {listed(bare)}",
-            f"give a default, such as `{bare[0]}: int = 8`, or a value: "
-            + option(f"--set {bare[0]}=8", f"hparams={{'{bare[0]}': 8}}"),
+            f"give a default, or a value; this works: {works}" if works else "give each a default, or a value by --set",
         )
     try:
         subject.build()

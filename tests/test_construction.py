@@ -1,0 +1,157 @@
+"""Construction of the block that was named: the argument for the width, the layout, and what is asked for."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from ctxbench import api, registry
+from ctxbench.base.errors import UsageError
+from ctxbench.model.case import Case
+from ctxbench.model.hparams import of_one_module, parse
+from ctxbench.model.read_suite import load, restore
+from ctxbench.registry.layout import LAST, SIZE, TOKENS
+
+Command = Callable[..., Any]
+FILE = Path(__file__).parent / "fixtures" / "constructed.py"
+
+
+def built(name: str, channels: int, size: tuple[int, int], **hparams: Any) -> tuple[int, str]:
+    """Parameters of a block, and the layout that it takes if it takes no maps."""
+    made = registry.get(f"{FILE}:{name}").build(channels, hparams, size)
+    return sum(each.numel() for each in made.parameters()), getattr(made, "takes", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "size", "params"),
+    [
+        ("Affine", 3, (320, 320), 3 * 1024 * 9 + 1024 + 1024 * 1000 + 1000),
+        ("Strided", 3, (224, 224), 3 * 32 * 9 + 32 + 32 * 32 * 9 + 32),
+        ("Filters", 3, (224, 224), 3 * 384 * 256 + 384 + 384 * 384 + 384 + 384 * 10 + 10),
+        ("Rate", 64, (32, 32), 2 * 64 * 16 + 16 + 64),
+        ("Rate", 32, (32, 32), 2 * 32 * 8 + 8 + 32),  # its default width, 64, does not take 32 channels
+        ("Scaled", 3, (64, 64), 618),
+        ("Alone", 1, (1, 10), 121),
+        ("Tied", 1, (1, 300), 10_000),
+        ("AnyWidth", 32, (8, 8), 9 + 1),  # no width of 64: it takes maps of any width
+        ("Cross", 64, (8, 8), 8_320),
+        ("pool", 64, (8, 8), 36_928),
+    ],
+)
+def test_the_number_of_channels_goes_to_no_argument_that_means_another_thing(
+    name: str, channels: int, size: tuple[int, int], params: int
+) -> None:
+    assert built(name, channels, size) == (params, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "hparams", "params"),
+    [
+        ("Strided", {"stride": 8}, 3 * 32 * 9 + 32 + 32 * 32 * 9 + 32),
+        ("Strided", {"width": 3}, 3 * 3 * 9 + 3 + 3 * 3 * 9 + 3),
+        ("Strided", {"width": "channels"}, 3 * 3 * 9 + 3 + 3 * 3 * 9 + 3),
+        ("Filters", {"embed_dim": 48}, 3 * 48 * 256 + 48 + 48 * 48 + 48 + 48 * 10 + 10),
+        ("Scaled", {"scale": 3}, 922),
+    ],
+)
+def test_every_argument_can_be_set_the_width_too(name: str, hparams: dict[str, Any], params: int) -> None:
+    assert built(name, 3, (224, 224), **hparams) == (params, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "params", "takes"),
+    [
+        ("Memory", (32, 32), 4_096, TOKENS),
+        ("Memory", (64, 64), 4_096, TOKENS),  # as many rows and columns as channels
+        ("Last", (8, 8), 64 * 64 + 64 + 9 * 64 + 64, LAST),
+        ("FixedTokens", (7, 7), 49 * 49 + 4_160, TOKENS),
+        ("Sized", (6, 5), 64 * 64 * 9 + 64, SIZE),
+    ],
+)
+def test_the_layout_is_found_by_trying_at_the_inputs_own_size(
+    name: str, size: tuple[int, int], params: int, takes: str
+) -> None:
+    assert built(name, 64, size) == (params, takes)
+
+
+@pytest.mark.parametrize(
+    ("name", "hparams", "command", "params"),
+    [
+        ("Heads", {"num_heads": 4}, "--set num_heads=4", 4 * 64 * 64 + 4 * 64),
+        ("Dims", {"spatial_dims": 2}, "--set spatial_dims=2", 4_192),
+        ("Groups", {"groups": 4}, "--set groups=4", 4),
+        ("InOut", {"oup": "channels"}, "--set oup=channels", 2 * 64 * 16 + 16 + 64),
+        ("Windows", {"window": (4, 4)}, "--set 'window=(4, 4)'", 4_160),
+    ],
+)
+def test_what_lacks_is_asked_for_with_a_command_that_works(
+    name: str, hparams: dict[str, Any], command: str, params: int
+) -> None:
+    with pytest.raises(UsageError) as asked:
+        built(name, 64, (8, 8))
+    (needed,) = hparams
+    file = FILE.relative_to(Path.cwd()) if FILE.is_relative_to(Path.cwd()) else FILE
+    assert str(asked.value) == (
+        f"{name} needs a value for {needed}; this works: ctxbench show {file}:{name} --shape 1,64,8,8 {command}"
+    )
+    assert built(name, 64, (8, 8), **hparams)[0] == params
+
+
+SETTINGS = {  # as a person types them: what the constructor gets
+    "kernels=3,5": (3, 5),
+    "kernels=(3, 5)": (3, 5),
+    "kernels=[3, 5]": (3, 5),
+    "kernels=(7,)": (7,),
+    "act=None": None,
+    "act=relu": "relu",
+    "bias=False": False,
+    "bias=false": False,
+    "mode=same": "same",
+    "shape=4,4": [4, 4],
+    "shape=[[4, 4]]": [4, 4],
+}
+
+
+@pytest.mark.parametrize("text", SETTINGS)
+def test_a_setting_reaches_the_constructor_as_python_has_it(text: str) -> None:
+    name = text.partition("=")[0]
+    case = api.case_of(f"{FILE}:Settings", of_one_module([text], "Settings"), shape=(1, 8, 6, 5))
+    again = TypeAdapter(Case).validate_json(TypeAdapter(Case).dump_json(case))  # as another process gets it
+    assert again.id == case.id
+    entry = again.entry
+    assert entry.check_hparams(again.hparams, 8) == {name: SETTINGS[text]}
+    kernels: Any = SETTINGS[text] if name == "kernels" else (1, 3)
+    params = sum(64 * kernel**2 + 8 * (name != "bias") for kernel in kernels)
+    assert sum(each.numel() for each in again.build().parameters()) == params
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("kernels=3,5", [[3, 5]]),
+        ("kernels=(3, 5)", [[3, 5]]),
+        ("kernels=(3, 5),(1, 3)", [[3, 5], [1, 3]]),
+        ("kernels=[[3, 5], [1, 3]]", [[3, 5], [1, 3]]),
+        ("act=None,relu", [None, "relu"]),
+        ("bias=true,false", [True, False]),
+    ],
+)
+def test_a_suite_tells_several_values_from_one_of_several_numbers(text: str, chosen: list[Any]) -> None:
+    reference, name = f"{FILE}:Settings", text.partition("=")[0]
+    asked = api.overrides_of(modules=[reference], hparams=parse([text]), metrics=["params"], conditions={})
+    suite = load("quick", asked)
+    again = restore("quick", suite.path, suite.file.model_dump(mode="json"))
+    for each in (suite, again):
+        assert [case.hparams[name] for case in each.cases()] == chosen
+
+
+def test_a_pair_of_numbers_in_every_command(command: Command, tmp_path: Path) -> None:
+    words = (f"{FILE}:Windows", "--shape", "1,8,8,8", "--set", "window=(4, 4)")
+    shown = command("show", *words)
+    assert (shown.returncode, "72" in shown.stdout) == (0, True)
+    asked = ("--modules", "eca", "--metrics", "params,macs", "--rank-by", "params", "--out", tmp_path / "run")
+    done = command("compare", *words, *asked)
+    assert done.returncode == 0, done.stderr
+    assert "Windows (window=[4, 4])" in done.stdout
