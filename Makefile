@@ -85,7 +85,7 @@ other-python: tracked
 matrix: tracked
 	cd .tracked && bash benchmarks/matrix.sh
 
-# What ctxbench shows on this machine's GPU, in under twenty minutes; see docs/gpu.md.
+# What ctxbench shows on this machine's GPU, in calls of ten minutes; see docs/gpu.md.
 gpu: .venv/.nvidia
 	$(BIN)/python benchmarks/gpu.py
 

@@ -7,11 +7,17 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 import torch
+from gpu_step import Case
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ctxbench.devices.cpu import quiet_kineto
 from ctxbench.devices.cuda import Cuda
+from ctxbench.plugins.memory.one_pass import prepared, run_pass
+from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 
+# On compute capability 9.0 a process that has used CUDA prefers cuDNN's kernel, which is not predicted.
+NOT_PREDICTED = (SDPBackend.CUDNN_ATTENTION, SDPBackend.OVERRIDEABLE, SDPBackend.ERROR)
 _NEAR = 4  # a kernel may allocate its outputs and its own blocks in any order
 # Operators that only allocate: the one that calls them is named.
 _ALLOCATES = ("empty", "resize_", "zeros", "new_", "set_", "zero_", "detach")
@@ -32,6 +38,18 @@ class UnmatchedBlock:
 
     only_in: Literal["prediction", "allocator"]
     block: Block
+
+
+def differing_blocks(case: Case, device: str) -> list[UnmatchedBlock]:
+    """Differences between a case predicted anew, without cuDNN's attention as in a new process, and its traced run."""
+    module, image = case.built(device)
+    with sdpa_kernel([each for each in SDPBackend.__members__.values() if each not in NOT_PREDICTED]):
+        profile = predict_peak(*case.built("meta"), mode=case.mode, device="cuda")
+    with prepared(module, case.mode):
+        run_pass(module, (image,), case.mode)
+        module.zero_grad(set_to_none=True)
+        made = made_blocks(lambda: run_pass(module, (image,), case.mode), image.device)
+    return compare(profile, made)
 
 
 def made_blocks(run_pass: Callable[[], object], device: torch.device) -> list[Block]:

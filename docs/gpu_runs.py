@@ -1,6 +1,8 @@
 """The newest run on a GPU, `results/gpu-NAME`, and how far predicted peaks are from those that it measured."""
 
+import importlib
 import json
+import sys
 from typing import Any
 
 import pandas as pd
@@ -34,6 +36,37 @@ def gpu_table3_errors() -> "pd.Series[float]":
     frame = RunFolder.open(RESULTS / gpu_run()["folder"].replace("gpu-", "table3-")).frame()
     found = [frame[f"memory_{mode}_predicted_bytes"] / frame[f"memory_{mode}_bytes"] - 1 for mode in MODES]
     return _largest_first(pd.concat(found), [f"`{key}` {mode}" for mode in MODES for key in frame["module"]])
+
+
+def gpu_plan() -> str:
+    """The steps of `make gpu` in a table: what each takes, how that is known, and what is expected."""
+    gpu, steps = _program()
+    del gpu
+    rows = [
+        f"| {number} | {_cell(each.title)} | {each.seconds:.0f} | {_cell(each.because)} | {_cell(each.expectation)} |"
+        for number, each in enumerate(steps, 1)
+    ]
+    head = ["|  | step | seconds | how that is known | expected |", "| :-- | :-- | --: | :-- | :-- |"]
+    return "\n".join([*head, *rows, f"\nAll take {sum(each.seconds for each in steps):.0f} s."])
+
+
+def gpu_read() -> str:
+    """The readings of the newest run by today's program, of the steps that were not as expected, in a table."""
+    gpu, steps = _program()
+    found = [each for each in gpu.told_apart(steps, RESULTS / gpu_run()["folder"]) if each.fault]
+    rows = [f"| {each.name} | {each.then} | {each.now} | {_cell(each.seen)} | {each.fault} |" for each in found]
+    head = ["| step | then | today | what today's program sees | whose fault |", "| :-- | :-- | :-- | :-- | :-- |"]
+    return "\n".join([*head, *rows])
+
+
+def _program() -> tuple[Any, Any]:
+    """`benchmarks/gpu.py` and its steps."""
+    sys.path.append(str(ROOT / "benchmarks"))
+    return importlib.import_module("gpu"), importlib.import_module("gpu_steps").STEPS
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("[", "\\[").replace("`", "")
 
 
 def _largest_first(errors: "pd.Series[float]", names: list[str]) -> "pd.Series[float]":

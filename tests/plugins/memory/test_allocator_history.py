@@ -1,8 +1,6 @@
 """The comparison of a prediction with the blocks that the allocator made: events by hand, and from predictions."""
 
-import csv
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from ctxbench.plugins.memory.profile import MemoryProfile
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
-import memory_cuda
 from allocator_history import Block, UnmatchedBlock, compare, made_blocks, made_within, predicted_blocks
 
 MIB = 2**20
@@ -62,25 +59,3 @@ def test_the_profilers_events_name_the_operators() -> None:
     made = made_blocks(lambda: module(x).sum().backward(), torch.device("cpu"))
     assert 4 * x.numel() in {block.bytes for block in made}
     assert {"addmm", "silu", "silu_backward"} <= {block.made_by for block in made}
-
-
-@pytest.mark.processes
-def test_the_blocks_that_differ_are_written(tmp_path: Path, plain_kernels: None) -> None:
-    wanted = [each for each in memory_cuda.cases([(1, 32, 16, 16)], ["float32"]) if each.module in ("linear", "pool")]
-    rows = memory_cuda.peaks(wanted, tmp_path / "peaks.csv", time.monotonic() + 1000, device="cpu")
-    assert [(str(row.case), row.refused.split(":")[0]) for row in rows] == [
-        ("linear infer float32 [1, 32, 16, 16]", ""),
-        ("linear train float32 [1, 32, 16, 16]", ""),
-        ("pool infer float32 [1, 32, 16, 16]", ""),
-        ("pool train float32 [1, 32, 16, 16]", "UnpredictableError"),
-    ]
-    found = memory_cuda.write_blocks(rows[:1], tmp_path / "blocks.csv", time.monotonic() + 1000, device="cpu")
-    assert found[0] == "blocks of 1 rows are in blocks.csv"
-    with (tmp_path / "blocks.csv").open(newline="", encoding="utf-8") as file:
-        written = list(csv.DictReader(file))
-    assert {row["only_in"] for row in written} <= {"prediction", "allocator"}
-    assert {row["shape"] for row in written} == {"1x32x16x16"}
-    with (tmp_path / "peaks.csv").open(newline="", encoding="utf-8") as file:
-        (infer, *_) = csv.DictReader(file)
-    assert int(infer["measured_bytes"]) == rows[0].measured_bytes
-    assert memory_cuda.peaks(wanted, tmp_path / "late.csv", time.monotonic() - 1, device="cpu") == []
