@@ -270,7 +270,7 @@ def judge(out: Path) -> Verdict:
 
 
 def convolutions() -> list[Convolution]:
-    """Those of all blocks that were written before, in each dtype, in float32 with TF32 and without."""
+    """The convolutions of all blocks that were written before, in each dtype, in float32 with TF32 and without."""
     with TABLE.open(newline="", encoding="utf-8") as file:
         rows = [
             [row["turn"], *(tuple(map(int, row[key].split("x"))) for key in KEYS[1:7])] for row in csv.DictReader(file)

@@ -1,4 +1,4 @@
-"""What a run of gpu.py is expected to measure, from today's predictions and their bands.
+"""Expectations of a run of gpu.py, from today's predictions and their bands.
 
 Run: python benchmarks/expectations.py [FOLDER]   (about four minutes of one core; needs no GPU)
 

@@ -287,7 +287,7 @@ def told_apart(steps: Sequence["Step"], out: Path) -> list[Reading]:
 
 
 def whose_fault(then: str, now: str) -> str:
-    """Whose fault an outcome was that was not as expected, if today's expectation is asked about the same files."""
+    """Blame for an outcome that was not as expected, if today's expectation is asked about the same files."""
     if not then or then == AS_EXPECTED:
         return ""
     if now == AS_EXPECTED:
@@ -309,7 +309,7 @@ def name_of(title: str) -> str:
 
 
 def earlier(out: Path) -> dict[str, Any]:
-    """What `steps.json` of a folder says; nothing where there is none."""
+    """Content of `steps.json` of a folder; nothing where there is none."""
     path = out / "steps.json"
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found

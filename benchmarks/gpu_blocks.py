@@ -142,7 +142,7 @@ def judge_peaks(out: Path) -> Verdict:
 
 
 def known(case: Case, expected: Mapping[tuple[str, ...], ExpectedPeak]) -> ExpectedPeak:
-    """What is expected of a case; nothing of a block that is newer than the expectations."""
+    """Expectation of a case; nothing of a block that is newer than the expectations."""
     return expected.get(case.cells(), ExpectedPeak(None, None))
 
 

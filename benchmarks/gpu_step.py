@@ -29,7 +29,7 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a step saw, and whether that was expected; `left` says what of it is still to be measured."""
+    """Result of a step: what it saw, and whether that was expected; `left` says what of it is still to be measured."""
 
     good: bool
     seen: str

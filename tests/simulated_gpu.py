@@ -91,7 +91,7 @@ class SimulatedGpu(Machine):
 
 
 def _told(case: Case, infer_ms: float, train_ms: float) -> list[Reply]:
-    """What a process tells of a case's times; a graph does not train."""
+    """Messages of a process about a case's times; a graph does not train."""
     infer = timed(infer_ms, host_ms=0.2)
     if case.execution == "graph":
         return infer
