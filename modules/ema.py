@@ -33,6 +33,7 @@ def _normalised(bases: Tensor) -> Tensor:
     params="2*C**2 + 3*C",
     macs="2*N*C**2 + (2*steps + 1)*N*C*bases + N*C",
     complexity="n*bases*C + n*C**2",
+    stops_gradient="gradient == 'none'",
     public_code="XiaLiPKU/EMANet, GPL-3.0; mmsegmentation, Apache-2.0",
 )
 class ExpectationMaximization(nn.Module):

@@ -28,6 +28,7 @@ from ._onnx import inverse
     " + (0 if without == 'ham' else (2*steps + 2)*N*d*rank + (B*d + heads*N)*rank**2 + rank**2 "
     "+ steps*(heads*N if layout == 'spatial' else B*d)*rank)",
     complexity="n*d*rank + n*C*d",
+    stops_gradient="gradient == 'one_step' and without != 'ham'",
     public_code="Gsunshine/Enjoy-Hamburger, MIT",
 )
 class HamCD(Hamburger):

@@ -27,6 +27,7 @@ from ._ham import EPSILON, Hamburger
     " + (0 if without == 'ham' else (2*steps + 3)*N*d*rank + (2*steps + 1)*(B*d + heads*N)*rank**2 "
     "+ steps*(B*d + heads*N)*rank + 2*(heads*N if layout == 'spatial' else B*d)*rank)",
     complexity="n*d*rank + n*C*d",
+    stops_gradient="gradient == 'one_step' and without != 'ham'",
     public_code="Gsunshine/Enjoy-Hamburger, MIT",
 )
 class HamNMF(Hamburger):

@@ -25,6 +25,7 @@ from ._ham import EPSILON, Hamburger, assign_columns, unit_columns
     " + (0 if without == 'ham' else (2*steps + 2)*N*d*rank + (steps "
     "+ 1)*(heads*N if layout == 'spatial' else B*d)*rank)",
     complexity="n*d*rank + n*C*d",
+    stops_gradient="gradient == 'one_step' and without != 'ham'",
     public_code="Gsunshine/Enjoy-Hamburger, MIT",
 )
 class HamVQ(Hamburger):

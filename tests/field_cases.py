@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from torch import Tensor
-
 Shape = tuple[int, int, int, int]
 
 # Where their numbers are not the point: few states of a scan, each of which is traced, and a narrow pyramid.
@@ -151,14 +149,3 @@ CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("ema_multiscale", (1, 6, 4, 3), {"groups": 2}),
     ("ema_multiscale", (2, 4, 1, 1), {"groups": 2}),
 ]
-
-
-def positions_first(gradient: Tensor) -> Tensor:
-    """[B, C, H, W] of the same values with the channels of a position side by side, as tokens [B, n, C] send it back.
-
-    Of one image, its strides are (C, 1, W C, C), which is not what PyTorch takes for channels_last.
-    """
-    batch, channels, _, width = gradient.shape
-    tokens = gradient.flatten(2).transpose(1, 2).contiguous()
-    strides = (channels if batch == 1 else tokens.stride(0), 1, width * channels, channels)
-    return tokens.as_strided(gradient.shape, strides)

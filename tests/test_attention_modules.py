@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from field_cases import positions_first
 from reference_attention import REFERENCES
 from torch import Tensor, nn
 from torchprofile import profile_macs
 
 from ctxbench import registry
+from ctxbench.meta.differences import positions_first
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from field_cases import CASES, FEW, Shape, positions_first
+from field_cases import CASES, FEW, Shape
 from reference_attention import project
 from reference_blocks import REFERENCES as BLOCKS
 from reference_field import REFERENCES as FIELD
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
+from ctxbench.meta.differences import positions_first
 from ctxbench.meta.influence import changed_by
 from ctxbench.metrics.params import count_params
 from ctxbench.plugins.macs.counter import count_macs

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import reference_hams as reference
 import torch
-from field_cases import positions_first
 from torch import Tensor
 
+from ctxbench.meta.differences import positions_first
 from ctxbench.modules._ham import Hamburger
 from ctxbench.modules.ham_cd import HamCD
 from ctxbench.modules.ham_nmf import HamNMF

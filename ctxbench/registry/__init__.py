@@ -42,6 +42,7 @@ def register(
     complexity: str = "",
     position_mixing: bool | str = True,
     reach: str = "n",
+    stops_gradient: bool | str = False,
     listed: bool = True,
     public_code: str = "",
 ) -> Callable[["type[nn.Module]"], "type[nn.Module]"]:
@@ -61,6 +62,7 @@ def register(
         complexity: Growth of the MACs in n and C, for readers.
         position_mixing: Whether an output depends on which far position a value is at, or a condition for it.
         reach: Closed form of the number of positions that the one in the centre reaches, or "by content".
+        stops_gradient: Whether a part is computed without a gradient on purpose, or a condition for it.
         listed: Whether `ctxbench list` has it; one that is not is known by its key alone.
         public_code: Where another version is, with its licence.
 
@@ -92,6 +94,7 @@ def register(
             complexity=complexity,
             position_mixing=position_mixing,
             reach=reach,
+            stops_gradient=stops_gradient,
             listed=listed,
             public_code=public_code,
             declared=True,

@@ -32,7 +32,8 @@ class Entry:
     `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
     convention. `position_mixing` says whether an output depends on which far position a value is at, or only on a mean
     over the positions; it may be a condition on the hyper-parameters in the same language. `reach` is how many
-    positions the one in the centre reaches, or BY_CONTENT. What is not `listed` is known by its key alone. `given` is
+    positions the one in the centre reaches, or BY_CONTENT. `stops_gradient` says, like `position_mixing`, whether a
+    part is computed without a gradient on purpose. What is not `listed` is known by its key alone. `given` is
     what the constructor gets, by the argument `width` if that is known; what gets no number of channels is a whole
     network, or a block of one width. For readers, `complexity` is the growth in n and C, `public_code` where another
     version is, with its licence, `about` the first paragraph of the file's docstring, `details` that of the class,
@@ -54,6 +55,7 @@ class Entry:
     complexity: str = ""
     position_mixing: bool | str = True
     reach: str = "n"
+    stops_gradient: bool | str = False
     listed: bool = True
     public_code: str = ""
     given: Given = "channels"
@@ -177,6 +179,10 @@ class Entry:
     def mixes_positions(self, hparams: Mapping[str, Any] | None = None) -> bool:
         """Return whether the module is declared to mix positions with these hyper-parameters."""
         return bool(evaluate(f"1 if {self.position_mixing} else 0", self._values(hparams)))
+
+    def stops(self, hparams: Mapping[str, Any] | None = None) -> bool:
+        """Return whether the module is declared to stop a gradient on purpose with these hyper-parameters."""
+        return bool(evaluate(f"1 if {self.stops_gradient} else 0", self._values(hparams)))
 
     def locality(self, shape: tuple[int, int, int, int], hparams: Mapping[str, Any] | None = None) -> str:
         """The positions that a local block reaches, `local: 7 x 7`; "" of one that reaches far ones on a large map."""

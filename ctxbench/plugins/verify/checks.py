@@ -20,6 +20,7 @@ from ctxbench.plugins.verify.behaviour import (
 )
 from ctxbench.plugins.verify.contract import NO_MORE, CheckResult
 from ctxbench.plugins.verify.costs import closed_forms
+from ctxbench.plugins.verify.derivatives import exact_gradients
 from ctxbench.plugins.verify.precision import channels_last, compiles, exports, onnx, other_dtypes
 from ctxbench.plugins.verify.reach import reaches, tells_positions_apart
 from ctxbench.plugins.verify.shapes import constructs, device, one_position, shape, sizes, typed
@@ -58,6 +59,7 @@ CHECKS = (
     Check("1x1", one_position),
     Check("batch items", batch_items, decisive=True),
     Check("gradients", gradients),
+    Check("exact gradients", exact_gradients),
     Check("repeatable", repeatable, decisive=True),
     Check("reads its input", reads_input, decisive=True),
     Check("keeps its state", keeps_state, decisive=True),

@@ -61,7 +61,8 @@ def verify(
     if judged(results) == "broken":
         raise typer.Exit(EXIT_FAILED_CASES)
     if deep:
-        _print_deep(asked["module"], asked.get("channels") or CHANNELS, asked.get("hparams", {}))
+        channels, _ = function.channels_and_size(asked.get("shape"), asked.get("channels"), None)
+        _print_deep(asked["module"], channels or CHANNELS, asked.get("hparams", {}))
     if judged(results) == "not decided":
         raise typer.Exit(EXIT_UNDECIDED)
 
