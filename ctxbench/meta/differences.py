@@ -1,5 +1,6 @@
 """Gradients beside what they must be: central differences of a module's own values, in float64."""
 
+import copy
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -111,6 +112,12 @@ class Point:
                 buffer.copy_(kept)
         return forward(self.module, x)
 
+    def of(self, module: nn.Module) -> "Point":
+        """The same place of another module with these weights and buffers, such as the compiled one."""
+        other = copy.copy(self)
+        other.module = module
+        return other
+
     def gradients(
         self,
         laid_out: Callable[[Tensor], Tensor] = Tensor.contiguous,
@@ -157,7 +164,7 @@ class Point:
             noise = ROUNDING * torch.finfo(up.dtype).eps * float((middle * self.weights).norm()) / step
             off = abs(slope - central)
             if off <= SAME * max(abs(slope), abs(central)) + noise:
-                return "same", 0.0
+                return "same", off / max(abs(slope), abs(central), noise)
             found.append((central, off, max(bend, noise)))
         (coarse, _, _), (fine, off, doubt) = found
         share = off / max(abs(slope), abs(fine))
