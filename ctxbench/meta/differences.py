@@ -95,22 +95,22 @@ def _in_a_function() -> bool:
 class Point:
     """A module at an input [B, C, H, W] in float64, with weights of its output's elements: their sum is differentiated.
 
-    The buffers are put back before each pass, and random numbers are drawn from the same seed.
+    The buffers are put back before each pass, and random numbers are drawn from `seed`.
     """
 
-    def __init__(self, module: nn.Module, x: Tensor) -> None:
-        self.module, self.x = module, x.detach()
+    def __init__(self, module: nn.Module, x: Tensor, *, weights_seed: int = 7, seed: int = 1) -> None:
+        self.module, self.x, self.seed = module, x.detach(), seed
         self.buffers = [(each, each.detach().clone()) for each in module.buffers()]
         self.leaves = {n: p for n, p in module.named_parameters() if p.requires_grad}
         self.output = self._value(self.x).detach()
-        generator = torch.Generator().manual_seed(7)
+        generator = torch.Generator().manual_seed(weights_seed)
         self.weights = torch.randn(self.output.shape, dtype=x.dtype, generator=generator)
 
     def _value(self, x: Tensor) -> Tensor:
         with torch.no_grad():
             for buffer, kept in self.buffers:
                 buffer.copy_(kept)
-        return forward(self.module, x)
+        return forward(self.module, x, self.seed)
 
     def of(self, module: nn.Module) -> "Point":
         """The same place of another module with these weights and buffers, such as the compiled one."""

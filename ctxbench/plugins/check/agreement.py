@@ -80,7 +80,7 @@ def judge(case: str, found: Agreement) -> OutputVerdict:
         texts.append(f"{parts} (in {dtype}; less than {_percent(bound)} is rounding)")
     if texts or found.notes:
         change = max((each.share for each in moved), default=None)
-        return OutputVerdict(case, "changed", "; ".join(filter(None, [*texts, *found.notes, own])), change)
+        return OutputVerdict(case, "changed", "; ".join(filter(None, [*texts, *found.notes, found.right, own])), change)
     for each in found.differences:
         if each.noise > each.bound:
             reason = f"two passes of the baseline differ by {_percent(each.noise)} in the {each.part}"

@@ -78,7 +78,8 @@ class Agreement:
 
     `broken` are sentences on what is no result, `notes` on what is other. With `own_weights` each side has drawn its
     own, since their names or shapes differ. A part that the baseline has no finite numbers of is left out. `same_code`:
-    the files of the tree that were imported for it are equal, but for comments, layout and docstrings.
+    the files of the tree that were imported for it are equal, but for comments, layout and docstrings. `right` is a
+    sentence on whose gradients are those of the function; empty where they agree, or it cannot be told.
     """
 
     differences: Sequence[Difference]
@@ -86,3 +87,4 @@ class Agreement:
     notes: Sequence[str]
     own_weights: bool = False
     same_code: bool = False
+    right: str = ""

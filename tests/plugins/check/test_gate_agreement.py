@@ -183,6 +183,52 @@ CHANGED = OutputVerdict("a", "changed", "the output by 50 %", 0.5)
 UNKNOWN = OutputVerdict("a", "not compared", "t4 is not here")
 
 
+SCALED = """
+import torch
+from torch import nn
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        return 0.9 * gradient * weight, (gradient * x).sum((0, 2, 3), keepdim=True)
+
+class Mine(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.first, self.weight = nn.Conv2d(channels, channels, 1), nn.Parameter(torch.ones(1, channels, 1, 1))
+
+    def forward(self, x):
+        return Scale.apply(self.first(x), self.weight)
+"""
+RIGHT = SCALED.replace("0.9 * ", "1.0 * ")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "sentence"),
+    [
+        (SCALED, RIGHT, "by central differences, the gradients are right now and were wrong in the baseline"),
+        (RIGHT, SCALED, "by central differences, the gradients were right in the baseline and are wrong now"),
+    ],
+)
+def test_whose_gradients_are_right_is_told(compare: Compare, before: str, now: str, sentence: str) -> None:
+    result = compare(before, now)
+    (found,) = result.outputs
+    assert (found.verdict, result.exit_code) == ("changed", ExitCode.CHANGED)
+    assert found.reason.endswith(sentence)
+    assert sentence in " ".join(remarks(result))
+
+
+def test_of_other_outputs_no_gradient_is_called_right(compare: Compare) -> None:
+    (found,) = compare(RIGHT, RIGHT.replace("x * weight", "x * weight * 2")).outputs
+    assert "central differences" not in found.reason
+
+
 def test_outputs_decide_only_if_they_must_match(compare: Compare) -> None:
     changed = MINE.replace("(channels)\n        self.gate", "(channels, momentum=0.2)\n        self.gate")
     result = compare(MINE, changed)

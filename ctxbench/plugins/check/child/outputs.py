@@ -15,6 +15,7 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.failures import describe_failure
 from ctxbench.model.messages import Failure
 from ctxbench.plugins.check.child.code import imported_code
+from ctxbench.plugins.check.child.right import OF_INPUT, OF_PARAMETERS, SEED, whose_is_right
 from ctxbench.plugins.check.wire import Agreement, Difference
 from ctxbench.plugins.numerics.precision import draw, relative_error
 from ctxbench.worker.measurement import CaseMeasurement
@@ -60,7 +61,14 @@ def _taken(case: Case, measure: Measure, path: str, compare: bool) -> Agreement 
         with torch.no_grad():
             for name, tensor in _state(model):
                 tensor.copy_(kept["drawn"][name])
-    agreement = _agreement(kept["found"], _computed(measurement, model), kept["noise"], notes, measurement, own_weights)
+    now = _computed(measurement, model)
+    agreement = _agreement(kept["found"], now, kept["noise"], notes, measurement, own_weights)
+    moved = {each.part for each in agreement.differences if each.dtype == EXACT and each.share > each.bound}
+    if moved and moved <= {OF_INPUT, OF_PARAMETERS}:
+        right = whose_is_right(
+            copy.deepcopy(model), _input(measurement), case.entry.stops(case.hparams), kept["found"][EXACT], now[EXACT]
+        )
+        agreement = replace(agreement, right=right)
     code = imported_code(Path.cwd())
     return replace(agreement, same_code=bool(code) and code == kept["code"])
 
@@ -76,15 +84,18 @@ def _state(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
 
 def _computed(measurement: CaseMeasurement, model: nn.Module) -> dict[str, Parts]:
     """Outputs of the module in the case's dtype and, if it can, in float64."""
-    case, found = measurement.case, {}
-    generator = torch.Generator().manual_seed(measurement.settings.seed + 1)
-    # The same values in each dtype.
-    x = torch.randn(case.shape, generator=generator).to(case.parameter_dtype).to(measurement.device.torch)
+    case, found, x = measurement.case, {}, _input(measurement)
     if case.dtype != EXACT:
         with suppress(Exception):  # what fixes a dtype of its own is compared in that alone
             found[EXACT] = _parts(model, case.laid_out(x), torch.float64, nullcontext)
     found[case.dtype] = _parts(model, case.laid_out(x), case.parameter_dtype, measurement.autocast)
     return found
+
+
+def _input(measurement: CaseMeasurement) -> Tensor:
+    """The same values in each dtype."""
+    case, generator = measurement.case, torch.Generator().manual_seed(measurement.settings.seed + 1)
+    return torch.randn(case.shape, generator=generator).to(case.parameter_dtype).to(measurement.device.torch)
 
 
 def _parts(
@@ -94,7 +105,7 @@ def _parts(
     model, leaf = copy.deepcopy(drawn).to(dtype), x.to(dtype).requires_grad_()
 
     def forward(train: bool) -> Tensor:
-        torch.manual_seed(0)
+        torch.manual_seed(SEED)
         model.train(train)
         with context():
             y: Tensor = model(leaf.clone())  # a module may write into its input
@@ -107,12 +118,12 @@ def _parts(
     if buffers:
         found["buffers after training"] = torch.cat(buffers)
     if y.requires_grad:
-        weights = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(y.device)
+        weights = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(SEED)).to(y.device)
         inputs = [leaf, *(each for each in model.parameters() if each.requires_grad)]
         gradients = torch.autograd.grad((y.double() * weights).sum(), inputs, materialize_grads=True)
-        found["gradient of the input"] = gradients[0]
+        found[OF_INPUT] = gradients[0]
         if len(inputs) > 1:
-            found["gradients of the parameters"] = torch.cat([each.double().flatten() for each in gradients[1:]])
+            found[OF_PARAMETERS] = torch.cat([each.double().flatten() for each in gradients[1:]])
     return {part: tensor.detach().clone() for part, tensor in found.items()}
 
 
