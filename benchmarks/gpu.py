@@ -38,6 +38,8 @@ COULD_NOT_RUN, UNFINISHED, SKIPPED = "could not run", "not finished", "skipped: 
 FINAL = (AS_EXPECTED, NOT_AS_EXPECTED)
 # A step may take this many times its planned seconds.
 PATIENCE = 1.3
+# Processes of a step, where they crash.
+TRIES = 3
 # A step is not started with less time than this, and has this long to end after Ctrl-C, and again after SIGKILL.
 LEAST_S, GRACE_S = 10.0, 5.0
 
@@ -226,9 +228,20 @@ def judged(step: "Step", out: Path, ended: str = "") -> tuple[str, str]:
 
 
 def in_own_process(step: "Step", out: Path, timeout_s: float) -> str:
-    """Measure a step in a process of its own, its output going to its log; "" if it ended well, else how."""
-    command = [sys.executable, __file__, "--step", step.name, "--out", str(out), "--seconds", f"{timeout_s - 5:.0f}"]
-    return run_step(command, out / f"{step.name}.log", timeout_s)
+    """Measure a step in a process of its own, its output going to its log; "" if it ended well, else how.
+
+    A process that crashes is followed by another one, which goes on behind the case that did it.
+    """
+    end, ended = time.monotonic() + timeout_s, ""
+    for _ in range(TRIES):
+        left = end - time.monotonic()
+        if left < LEAST_S:
+            break
+        command = [sys.executable, __file__, "--step", step.name, "--out", str(out), "--seconds", f"{left - 5:.0f}"]
+        ended = run_step(command, out / f"{step.name}.log", left)
+        if not ended.startswith(("exit code", "killed")):
+            break
+    return ended
 
 
 def run_step(command: Sequence[str], log: Path, timeout_s: float) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ctxbench.base.mode import MODES, Mode
+from ctxbench.model.failures import describe_failure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,6 +145,8 @@ def go_through(
 ) -> None:
     """Write the rows of each item to a table as it ends, until the time is up; of one that fails, why.
 
+    Raises an error after which the process can use the GPU no more.
+
     A row is the item's cells, under `keys`, then those of `columns`, then REFUSED. Items of the table are left out.
     """
     done = {tuple(row[key] for key in keys) for row in read(path)}
@@ -159,7 +162,10 @@ def go_through(
             try:
                 rows = [[*item.cells(), *row, ""] for row in rows_of(item)]
             except Exception as error:
-                rows = [[*item.cells(), *[""] * len(columns), told(error)]]
+                writer.writerow([*item.cells(), *[""] * len(columns), told(error)])
+                if describe_failure(error).status == "crashed":
+                    raise  # this process computes nothing more on the GPU; the next one goes on
+                continue
             writer.writerows(rows)
             file.flush()
 
