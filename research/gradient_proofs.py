@@ -119,8 +119,8 @@ def drawn(*shape: int) -> Tensor:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    evidence = {**stamp(), "torch": torch.__version__}
-    rows = pd.DataFrame([*norms(), *softmax(), *blocks()])
+    evidence = stamp()
+    rows = pd.DataFrame([*norms(), *softmax(), *blocks()]).assign(torch=torch.__version__)
     print(rows.to_string())
     write_stamp(OUT, evidence)
     rows.to_csv(OUT / "proofs.csv", index=False, float_format="%.3g")

@@ -73,8 +73,10 @@ def test_every_sentence_stands_on_a_page_and_needs_the_verdicts_that_it_tells(up
         block[2].split()[0] for page in update.pages() for block in update.BLOCK.finditer(page.read_text("utf-8"))
     }
     assert update.sentences.TEXTS["sentences"].keys() - blocks == set()
-    with pytest.raises(SystemExit, match="compile-cpu does not say supported of 'Compiling keeps the gradient'"):
-        update.sentences.judged("compile-cpu", "supported", "Compiling keeps the gradient")
+    with pytest.raises(
+        SystemExit, match="compile-cpu does not say supported of 'The compiled gradient is the eager one'"
+    ):
+        update.sentences.judged("compile-cpu", "supported", "The compiled gradient is the eager one")
 
 
 def test_a_caption_stands_once_on_a_page(update: ModuleType) -> None:

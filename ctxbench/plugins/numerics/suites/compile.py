@@ -46,9 +46,11 @@ def repays(rows: Rows) -> Finding:
 
 
 APART = "the 95 % intervals of eager and compiled, over three or more processes each, do not overlap; times as fast"
+# What is compared with is eager, too: that the two differ does not say which one is wrong.
+AS_EAGER = f"{KEPT}; that of float64 is eager"
 CLAIMS = (
     Claim("Every module compiles", "no compiled row of this run failed", runs),
-    Claim("Compiling keeps the gradient", KEPT, lambda rows: exact(rows, "train")),
+    Claim("The compiled gradient is the eager one", AS_EAGER, lambda rows: exact(rows, "train")),
     Claim("Compiling keeps the output", KEPT, lambda rows: exact(rows, "infer")),
     Claim("A compiled module trains faster than an eager one", APART, lambda rows: gains(rows, "train")),
     Claim("A compiled inference is faster than an eager one", APART, lambda rows: gains(rows, "infer")),
