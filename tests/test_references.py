@@ -108,7 +108,10 @@ def test_show_memory_predict_and_compare_take_the_class_of_the_file(
     assert set(rows) == {"mine.eca", "mine.linear", "eca", "linear"}
 
 
-def test_settings_of_a_key_are_for_its_module_alone(mine: Path, tmp_path: Path) -> None:
+def test_settings_of_a_key_are_for_its_module_alone(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(mine.parent)
     path = tmp_path / "x.toml"
     path.write_text(
         f'title = "x"\nmodules = ["se", "{mine}:se"]\n[axes]\nshape = [1, 8, 6, 5]\n[hparams.se]\nreduction = 2\n'

@@ -76,7 +76,11 @@ class Device(ABC):
 
         if threads is not None:
             torch.set_num_threads(threads)
-        torch.backends.cuda.matmul.allow_tf32 = dtype == TF32
+        # Whatever a module's file has set: each backend's own precision, after what they would inherit.
+        backends: Any = torch.backends
+        for backend in (backends, backends.cudnn, backends.mkldnn):
+            backend.fp32_precision = "none"
+        torch.set_float32_matmul_precision("high" if dtype == TF32 else "highest")
         torch.backends.cudnn.allow_tf32 = dtype in (TF32, TF32_CONVOLUTIONS)
         torch.backends.cudnn.benchmark = cudnn_benchmark
 
@@ -84,10 +88,11 @@ class Device(ABC):
         """The flags as they are now, read back from torch."""
         import torch
 
+        convolutions: Any = torch.backends.cudnn
         return {
             "threads": torch.get_num_threads(),
-            "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
-            "tf32_cudnn": torch.backends.cudnn.allow_tf32,
+            "tf32_matmul": torch.backends.cuda.matmul.fp32_precision == "tf32",
+            "tf32_cudnn": convolutions.conv.fp32_precision == "tf32",
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
         }
 

@@ -98,7 +98,7 @@ def resume(
     folder.require(CONTINUED)
     if "environments" in meta:
         raise UsageError(f"{path} was measured on a cluster; continue it with --ray ADDRESS")
-    suite = restore(meta["suite"], folder.path / "run.json", meta["definition"])
+    suite = restore(meta["suite"], folder.path / "run.json", meta["definition"], run_its_code)
     with ExitStack() as stack:
         stack.enter_context(locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())

@@ -17,6 +17,7 @@ from ctxbench.model.conditions import COLUMNS, CONDITIONS, check_product, to_col
 from ctxbench.model.suite_file import COMPUTED, POINTS, SuiteFile, parse_pair
 from ctxbench.registry.entry import Entry
 from ctxbench.registry.reference import Reference
+from ctxbench.registry.trust import said
 
 # The keys of `axes` that replace a part of the shape: batch, channels, height and width.
 SIZES = ("batch", "channels", "size")
@@ -49,7 +50,7 @@ class Point:
 
 def reference_in(suite: Path, chosen: bool, name: str) -> Reference:
     """The reference of a name that the caller chose, or that the file of a suite says."""
-    return Reference.parse(name) if chosen else Reference.read(name, suite)
+    return Reference.parse(name) if chosen else said(name, suite)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ctxbench.model.suite_file import Axes, Figure, Gate, MeasureTable, SuiteFil
 from ctxbench.plugin import brought
 from ctxbench.registry import networks
 from ctxbench.registry.reference import Reference
+from ctxbench.registry.trust import said
 
 # Where values come from that a command or a Python caller has given.
 OPTIONS = "the command's options"
@@ -77,6 +78,7 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     if isinstance(named := content.get("published"), str):
         content["published"] = read_published(named, path.parent).model_dump()
     suite = _validate(content, str(path))
+    _check_networks(suite, path)
     if overrides is not None:
         suite = _override(suite, overrides, path)
     return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
@@ -109,9 +111,19 @@ def location_of(path: Path, keys: tuple[str, ...]) -> str:
     return f"{path}, line {line_of(disk.read_text(path), keys)}"
 
 
-def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:
-    """The suite of a stored run, overrides included."""
-    return Suite(name, path, _validate(definition, str(path)))
+def restore(name: str, path: Path, definition: Mapping[str, Any], is_trusted: bool = False) -> Suite:
+    """The suite of a stored run, overrides included; what it names runs as what a person names if it `is_trusted`."""
+    suite = _validate(definition, str(path))
+    if not is_trusted:
+        _check_networks(suite, path)
+    return Suite(name, path, suite, chosen=is_trusted)
+
+
+def _check_networks(suite: SuiteFile, path: Path) -> None:
+    """UsageError if a network may not run because a file says it."""
+    for name in (*suite.axes.network, *(str(case.get("network") or "") for case in suite.cases)):
+        if name:
+            said(name, path)
 
 
 def _find(name_or_path: str) -> Path:

@@ -18,6 +18,7 @@ from ctxbench.base.errors import ModuleCodeError, UnknownClass, UsageError, is_i
 from ctxbench.registry import objects
 from ctxbench.registry.maker import Maker, maker_of_class, maker_of_function, maker_of_instance
 from ctxbench.registry.reference import Reference, whole_path
+from ctxbench.registry.trust import check_found
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,6 +36,7 @@ def import_maker(reference: Reference) -> "type[nn.Module] | Maker":
     if found is None:
         classes = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, nn.Module)]
         raise UnknownClass(str(unknown(f"class in {source}", name, classes)))
+    check_found(reference, module, found)
     if isinstance(found, type) and issubclass(found, nn.Module):
         return maker_of_class(found, maps=source.startswith(f"{__package__.partition('.')[0]}."))
     if isinstance(found, type | nn.Module) or not callable(found):

@@ -17,11 +17,10 @@ from ctxbench.base import disk, git
 from ctxbench.base.call_sites import is_library
 from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
+from ctxbench.registry import trust
 from ctxbench.registry.reference import Reference
 
 PACKAGE = "ctxbench"
-# Characters of a path that the system may still know.
-LONGEST_PATH = 4096
 
 
 def own_files(names: Iterable[str]) -> dict[str, str]:
@@ -115,25 +114,21 @@ def changed_files(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
 
 
 def check_own_code(folder: Path, meta: Mapping[str, Any], names: Iterable[str], run_its_code: bool) -> None:
-    """UsageError if these references of a run folder name Python files that are not the reader's own.
+    """UsageError if these references of a run folder name code that may not run because a file says it.
 
-    One's own are below the working folder, or in the git repository that it is in, and not in the run folder. Others
-    may be run with `run_its_code`, if they are what the run was measured by, as far as `run.json` knows it.
+    It may run with `run_its_code`; a file only if it is what the run was measured by, as far as `run.json` knows it.
     """
-    roots, folder = [Path.cwd(), _repository(Path.cwd())], folder.resolve()
-    named = dict.fromkeys(file for name in names for file in _code_of(Reference.parse(name).source))
-    files = [file.resolve() for file in named if len(str(file)) < LONGEST_PATH and file.is_file()]
-    foreign = [
-        file for file in files if file.is_relative_to(folder) or not any(file.is_relative_to(root) for root in roots)
-    ]
-    if foreign and not run_its_code:
-        raise UsageError(
-            f"{folder} names code that is not below the working folder: {', '.join(map(str, foreign))}; read it, and "
-            "add --run-its-code to run it"
-        )
+    said = [Reference.read(name, folder / "run.json") for name in dict.fromkeys(names)]
+    refused = list(dict.fromkeys(filter(None, (trust.refused(each, folder) for each in said))))
+    if refused and not run_its_code:
+        files = [each.removeprefix(trust.FOREIGN) for each in refused if each.startswith(trust.FOREIGN)]
+        others = [each for each in refused if not each.startswith(trust.FOREIGN)]
+        what = " and ".join([*[f"{trust.FOREIGN}{', '.join(files)}"] * bool(files), *others])
+        raise UsageError(f"{folder} names {what}; read it, and add --run-its-code to run it")
     known = {str(disk.whole(Path(each["file"]))): each["sha256"] for each in (meta.get("sources") or {}).values()}
     for own in (meta.get("imports") or {}).values():
         known |= {str(disk.whole(Path(file))): digest_of for file, digest_of in own.items()}
+    foreign = {file for each in said if trust.refused(each, folder) for file in trust.code_of(each)}
     for file in foreign:
         if known.get(str(file), now := disk.sha256(file)) != now:
             raise UsageError(
@@ -147,25 +142,12 @@ def named_code(meta: Mapping[str, Any]) -> list[str]:
     return [*_texts(meta.get("definition") or {}), f"{suite.with_name(suite.stem.replace('-', '_'))}.py:"]
 
 
-def _code_of(source: str) -> list[Path]:
-    """The file of a reference; of a dotted name, where the working folder would have it."""
-    if source.endswith(".py"):
-        return [Path(source)]
-    top = source.partition(".")[0]
-    return [Path(f"{top}.py"), Path(top, "__init__.py")] if top.isidentifier() else []
-
-
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list):
         for each in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(each)
-
-
-def _repository(folder: Path) -> Path:
-    """The root of the git repository that a folder is in; the folder, if it is in none."""
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
 
 
 def _files(cases: Iterable[Case]) -> dict[str, str]:

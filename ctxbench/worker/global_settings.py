@@ -1,11 +1,23 @@
 """Global settings that a module may change in its process."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
 
 THREADS = "torch.get_num_threads"
+# torch.get_float32_matmul_precision raises where these differ from each other.
+PRECISIONS = tuple(
+    f"torch.backends.{backend}.fp32_precision" for backend in ("cuda.matmul", "cudnn.conv", "mkldnn.matmul")
+)
+
+
+def _precision(name: str) -> Any:
+    return attrgetter(name.removeprefix("torch."))(torch)
+
+
 SETTINGS: dict[str, Callable[[], Any]] = {
     THREADS: torch.get_num_threads,
     "torch.get_default_dtype": torch.get_default_dtype,
@@ -13,14 +25,14 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.is_grad_enabled": torch.is_grad_enabled,
     "torch.is_anomaly_enabled": torch.is_anomaly_enabled,
     "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
-    "torch.get_float32_matmul_precision": torch.get_float32_matmul_precision,
+    **{name: partial(_precision, name) for name in PRECISIONS},
     "torch.backends.cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
     "torch.backends.cudnn.deterministic": lambda: torch.backends.cudnn.deterministic,
     "torch.backends.cudnn.enabled": lambda: torch.backends.cudnn.enabled,
     "torch.backends.mkldnn.enabled": lambda: torch.backends.mkldnn.enabled,
 }
 # What the dtype and the measuring settings of a case decide.
-DECIDED = ("torch.get_float32_matmul_precision", "torch.backends.cudnn.benchmark")
+DECIDED = (*PRECISIONS, "torch.backends.cudnn.benchmark")
 
 
 def settings() -> dict[str, Any]:

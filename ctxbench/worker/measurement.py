@@ -181,6 +181,7 @@ class CaseMeasurement:
 
     def _set_flags(self) -> None:
         """Set torch's flags and threads as the case has them."""
+        self._side_effects.about_to_settle()
         self.device.set_flags(self.case.dtype, self.case.threads, self.settings.cudnn_benchmark)
         self._side_effects.settle(self.case.threads)
 

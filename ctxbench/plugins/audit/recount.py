@@ -12,6 +12,7 @@ from ctxbench.model.published import COUNTS, Alternative, Published, sizes
 from ctxbench.model.read_suite import location_of
 from ctxbench.plugins.audit.conventions import TOOLS
 from ctxbench.registry.reference import Reference
+from ctxbench.registry.trust import said
 
 # Counts these of a case: the numbers by name, and why others are not known.
 Count = Callable[[Case, Iterable[str]], tuple[Mapping[str, int], Mapping[str, str]]]
@@ -85,9 +86,10 @@ class Recount:
         if shape is None:
             raise UsageError("the row has no shape, and the table names none")
         has_slot = bool(block) or ":" not in network
-        said = Reference.read(block or (EMPTY if has_slot else whole(network)), self.path)
-        entry = registry.get(self.blocks.get(block, said))
-        network = registry.absolute(CONDITIONS["network"].checked(network)) if has_slot else ""
+        named = block or (EMPTY if has_slot else whole(network))
+        entry = registry.get(self.blocks.get(block) or said(named, self.path))
+        network = CONDITIONS["network"].checked(network) if has_slot else ""
+        network = str(said(network, self.path).whole) if network else ""
         hparams = entry.check_hparams(settings)
         return Case(entry.key, entry.reference, hparams, shape, entry.defaults, network=network, device="meta")
 

@@ -20,6 +20,7 @@ PLUGIN = Plugin(
     },
     questions={
         "cases": "child.listing:list_cases",
+        "refused": "child.listing:refused",
         "side": "child.pair:take_side",
         "outputs": "child.outputs:take_outputs",
         "operators": "child.operators:list_operators",

@@ -5,12 +5,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ctxbench import devices
+from ctxbench import devices, registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.temporary import temporary_folder
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
+from ctxbench.engine.remote import ask
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.run import machine
 from ctxbench.model.case import Case, Measure
@@ -64,22 +65,27 @@ def check_stored(path: Path, request: Request, progress: Quiet | None = None, ru
     folder, cases = path if path.is_dir() else path.parent, stored.cases.values()
     references = [] if request.suite.chosen else [case.reference for case in cases]
     check_own_code(folder, stored.meta, [*references, *(case.network for case in cases)], run_its_code)
-    return _StoredCheck(request, here, stored).run(progress)
+    said = {_absolute(each) for each in references if not each.startswith(f"{registry.BUILT_IN}.")}
+    return _StoredCheck(request, here, stored, path, [] if run_its_code else sorted(said)).run(progress)
 
 
 class _StoredCheck(Check):
-    """A check against the run `stored`."""
+    """A check against the run `stored` in `path`, which alone names the modules `said`."""
 
     kind = "process"
 
-    def __init__(self, request: Request, here: Modules, stored: Baseline) -> None:
+    def __init__(
+        self, request: Request, here: Modules, stored: Baseline, path: Path = Path(), said: Sequence[str] = ()
+    ) -> None:
         super().__init__(request, here)
-        self.stored = stored
+        self.stored, self.path, self.said = stored, path, said
         self.baseline, self.named = stored.name, [*stored.cases.values()]
 
     def prepare(self, stack: ExitStack, shown: Quiet) -> None:
         shown.stage("comparing exact quantities")
         self.server = stack.enter_context(ForkServer(self.here.root, malloc=self.measure.malloc))
+        if self.said and (refused := "".join(ask(self.server, "refused", str, [*self.said], str(self.path)).told)):
+            raise UsageError(f"{refused}; --run-its-code runs it")
         self.environment = machine(self.server)
         same, reason = same_machine(self.stored, self.environment)
         self.advisory = not same

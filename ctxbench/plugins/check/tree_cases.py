@@ -82,7 +82,7 @@ def list_cases(server: ForkServer, suite: Suite, device: str, tree: Modules, oth
     found = TreeCases(tree)
     definition, limit_s = suite.file.model_dump(mode="json"), suite.file.measure.timeout_s
     answered = ask(
-        server, "cases", Cases, suite.name, str(suite.path.absolute()), definition, device,
+        server, "cases", Cases, suite.name, str(suite.path.absolute()), definition, suite.chosen, device,
         str(other.root) if other else None, timeout_s=limit_s,
     )  # fmt: skip
     if answered.wrong:

@@ -88,7 +88,7 @@ def resume(
         shown = stack.enter_context(reporter or progress.Quiet())
         cluster = stack.enter_context(connect(address))
         meta = folders[0].meta
-        suite = restore(meta["suite"], folders[0].path / "run.json", meta["definition"])
+        suite = restore(meta["suite"], folders[0].path / "run.json", meta["definition"], run_its_code)
         plan = RunPlan(suite, suite.cases("cuda" if meta["environment"]["gpus"] else "cpu"))
         kinds = _kinds(_slots(cluster, plan, shown))
         parts = []

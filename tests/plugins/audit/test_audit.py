@@ -420,7 +420,8 @@ def net(*, width=4):
 """
 
 
-def test_a_whole_network_needs_no_slot(command: Command, tmp_path: Path) -> None:
+def test_a_whole_network_needs_no_slot(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     path, out = tmp_path / "paper.toml", tmp_path / "findings.csv"
     (tmp_path / "net.py").write_text(NETWORK)
     head = GOOD.partition("[rows.se]")[0].replace("[1, 16, 4, 4]", "[1, 3, 8, 8]")

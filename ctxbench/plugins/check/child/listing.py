@@ -10,17 +10,34 @@ from ctxbench import registry
 from ctxbench.base.errors import UnknownClass, UsageError
 from ctxbench.model.read_suite import restore
 from ctxbench.plugins.check.wire import Cases, ListedCase
+from ctxbench.registry.load import import_maker
+from ctxbench.registry.reference import Reference
+from ctxbench.registry.trust import Refused
 from ctxbench.results.sources import own_files
 from ctxbench.worker.tree import own_file
 
 
-def list_cases(suite_name: str, path: str, definition: Mapping[str, Any], device: str, other: str | None) -> Cases:
+def refused(references: list[str], said_by: str) -> str:
+    """Why what these references lead to may not be called because a file says it; "" if all may, or are not there."""
+    for each in references:
+        try:
+            import_maker(Reference.read(each, Path(said_by)))
+        except Refused as error:
+            return str(error)
+        except Exception:  # told as the failure of its case
+            pass
+    return ""
+
+
+def list_cases(
+    suite_name: str, path: str, definition: Mapping[str, Any], chosen: bool, device: str, other: str | None
+) -> Cases:
     """The cases that a suite has in this source tree, and why a module has none; `device` stands in for `auto`.
 
     `foreign` are the files below `other` that loading the modules brought in: a tree that loads another tree's
     code shares it with that one.
     """
-    suite = restore(suite_name, Path(path), definition)
+    suite = restore(suite_name, Path(path), definition, chosen)
     missing: dict[str, UsageError] = {}
     listed: list[ListedCase] = []
     before = set(sys.modules)

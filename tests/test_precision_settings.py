@@ -1,0 +1,69 @@
+"""A module's file may set the precision of products as PyTorch has it: its rows are whole, and say so."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ctxbench
+from ctxbench.devices.base import Device
+from ctxbench.devices.cpu import Cpu
+from ctxbench.worker import global_settings
+
+FILE = """
+import torch
+from torch import nn
+{line}
+class Block(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.mix = nn.Conv2d(channels, channels, 1)
+    def forward(self, x):
+        return x + self.mix(x)
+"""
+LINES = (
+    'torch.set_float32_matmul_precision("high")',
+    'torch.set_float32_matmul_precision("medium")',
+    'torch.backends.fp32_precision = "tf32"',
+    'torch.backends.cudnn.fp32_precision = "tf32"',
+    'torch.backends.mkldnn.matmul.fp32_precision = "bf16"',
+    "torch.backends.cuda.matmul.allow_tf32 = True",
+    "torch.backends.cudnn.allow_tf32 = False",
+)
+
+
+@pytest.fixture(autouse=True)
+def _kept() -> Any:
+    yield
+    backends: Any = torch.backends
+    for backend in (backends, backends.cudnn, backends.mkldnn):
+        backend.fp32_precision = "none"
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_dtype_of_a_case_decides_the_precision(line: str) -> None:
+    device = Cpu()
+    exec(line)
+    device.set_flags("float32", None, False)
+    assert (device.flags()["tf32_matmul"], device.flags()["tf32_cudnn"]) == (False, False)
+    assert global_settings.settings()["torch.backends.mkldnn.matmul.fp32_precision"] == "ieee"
+    assert torch.get_float32_matmul_precision() == "highest"  # PyTorch's own check raises none
+    Device.set_flags(device, "tf32", None, False)
+    assert (device.flags()["tf32_matmul"], device.flags()["tf32_cudnn"]) == (True, True)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+@pytest.mark.parametrize(("line", "noted"), [(LINES[0], "mkldnn.matmul"), (LINES[2], "fp32_precision"), ("", "")])
+def test_a_file_that_sets_it_has_its_row_and_a_note(tmp_path: Path, line: str, noted: str) -> None:
+    (tmp_path / "block.py").write_text(FILE.format(line=line))
+    run = ctxbench.run(
+        modules=[f"{tmp_path}/block.py:Block"], shape=[(1, 4, 4, 4)], metrics=["params", "latency"], processes=1,
+        measure={"total_s": 5}, out=tmp_path / "run",
+    )  # fmt: skip
+    (row,) = run.folder.rows()
+    assert (row["status"], row["params"]) == ("ok", 20), row["message"]
+    told = [str(note) for note in row["notes"] if "fp32_precision" in str(note)]
+    assert [noted in each for each in told] == [True] * bool(noted)
