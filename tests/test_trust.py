@@ -1,4 +1,4 @@
-"""What a file names runs only if it is a module of ctxbench, of a package that needs torch, or of one's own.
+"""Code that a file names runs only if it is a module of ctxbench, of a package that needs torch, or of one's own.
 
 Each kind of callable is tried from each kind of file: nothing of it is imported, and nothing is called.
 """
@@ -65,7 +65,7 @@ def builtin(sent: Path, run: Path) -> str:
 
 
 def partial(sent: Path, run: Path) -> str:
-    """What one's own file has at hand."""
+    """A partial that one's own file has at hand."""
     return "own.py:half"
 
 
@@ -122,7 +122,7 @@ KINDS = (
 
 @pytest.fixture
 def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a sender's code lies: beside the working folder, in which are a file of one's own and what was received."""
+    """A folder with a sender's code beside the working folder, in which are a file of one's own and what was received."""
     sent, here = tmp_path / "sent", tmp_path / "here"
     for each in (sent, here):
         each.mkdir()

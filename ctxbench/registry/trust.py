@@ -1,4 +1,4 @@
-"""Which code may run because a file names it: that file may be somebody else's."""
+"""Trust in code that a file names: that file may be somebody else's."""
 
 import importlib.util
 import os
