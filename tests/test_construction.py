@@ -1,5 +1,6 @@
 """Construction of the block that was named: the argument for the width, the layout, and what is asked for."""
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,8 @@ def test_what_lacks_is_asked_for_with_a_command_that_works(
     with pytest.raises(UsageError) as asked:
         built(name, 64, (8, 8))
     (needed,) = hparams
-    file = FILE.relative_to(Path.cwd()) if FILE.is_relative_to(Path.cwd()) else FILE
     assert str(asked.value) == (
-        f"{name} needs a value for {needed}; this works: ctxbench show {file}:{name} --shape 1,64,8,8 {command}"
+        f"{name} needs a value for {needed}; this works: ctxbench show {shown(FILE)}:{name} --shape 1,64,8,8 {command}"
     )
     assert built(name, 64, (8, 8), **hparams)[0] == params
 
@@ -155,3 +155,41 @@ def test_a_pair_of_numbers_in_every_command(command: Command, tmp_path: Path) ->
     done = command("compare", *words, *asked)
     assert done.returncode == 0, done.stderr
     assert "Windows (window=[4, 4])" in done.stdout
+
+
+def test_one_bad_candidate_does_not_end_a_comparison_and_inference_alone_is_measured(
+    command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.py").write_text("import a_package_that_nobody_has\n")
+    bad = f"{tmp_path / 'bad.py'}:Mine"
+    asked = ("--modules", "eca", "--metrics", "params,macs,memory", "--rank-by", "params", "--shape", "1,64,8,8")
+    done = command("compare", bad, f"{FILE}:Frozen", *asked, "--out", tmp_path / "run")
+    assert done.returncode == 1
+    assert f"left out: {bad}: " in done.stderr
+    assert "a_package_that_nobody_has" in done.stderr
+    with (tmp_path / "run" / "records.csv").open() as file:
+        rows = {row["module"]: row for row in csv.DictReader(file)}
+    found = rows["Frozen"]
+    assert (set(rows), found["status"], found["params"]) == ({"Frozen", "eca"}, "ok", "4160")
+    assert found["macs"] == str(64 * 64 * 64)
+    assert "inference_only" in found["notes"]
+    assert found["built"] == f"{shown(FILE)}:{line_of('class Frozen')} Frozen(channels=64)"
+    alone = command("compare", bad, *asked, "--out", tmp_path / "none")
+    assert (alone.returncode, (tmp_path / "none").exists()) == (2, False)
+
+
+def shown(path: Path) -> Path:
+    """A file from the working folder, if it lies inside."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def line_of(text: str) -> int:
+    return next(number for number, line in enumerate(FILE.read_text().splitlines(), 1) if line.startswith(text))
+
+
+def test_the_first_line_says_the_call_that_was_built(command: Command) -> None:
+    done = command("show", f"{FILE}:Strided", "--shape", "1,3,224,224", "--set", "stride=8")
+    call = f"{shown(FILE)}:{line_of('class Strided')} Strided(stride=8, width=32)"
+    assert done.stderr.splitlines()[0] == f"built: {call}"
+    assert "reach" not in done.stdout  # nobody declared it
+    assert f"{28 * 28 * (3 * 32 * 9 + 32 * 32 * 9):,}" in done.stdout

@@ -262,6 +262,34 @@ def test_a_package_whose_name_is_in_use_is_told(tmp_path: Path, monkeypatch: pyt
         registry.get(f"{package(tmp_path, 'json')}:Mine")
 
 
+@pytest.mark.parametrize(
+    ("own", "loaded"),
+    [
+        ("import torch\nfrom torch import nn\n", True),
+        ("from torch import nn\nfrom . import other\n", False),
+        ("from torch import nn\nimport alone_{0}.other\n", False),
+        ("from torch import nn\nimport a_package_that_nobody_has\n", False),
+    ],
+)
+def test_a_file_is_loaded_alone_where_its_package_lacks_what_the_file_does_not_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own: str, loaded: bool
+) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr("sys.modules", {**sys.modules})
+    folder = tmp_path / "alone_in_it"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import a_package_that_nobody_has\n")
+    (folder / "other.py").write_text("")
+    (folder / "block.py").write_text(own.format("in_it") + "\n\nclass Mine(nn.Conv2d): pass\n")
+    if not loaded:
+        with pytest.raises(UsageError, match="a_package_that_nobody_has"):
+            registry.get(f"{folder / 'block.py'}:Mine")
+        return
+    for _ in range(2):
+        assert registry.get(f"{folder / 'block.py'}:Mine").key == "Mine"
+    assert capsys.readouterr().err.count("is loaded alone: its package needs 'a_package_that_nobody_has'") == 1
+
+
 def test_a_relative_import_of_a_folder_that_is_no_package_has_a_hint(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from .widths import WIDTH\n", encoding="utf-8")

@@ -33,6 +33,7 @@ TEXTS = {
     "no_network_function": "of a module alone; a network is not examined",
     "nothing_to_train": "training was not measured: the module has no weight to train",
     "input_trained": "the module has no weight to train: its training step computes the gradient of its input",
+    "inference_only": "training was not measured: the output depends on nothing that has a gradient",
     "no_training": "no training with execution '{execution}': {reason}",
     "left_running": "the module left processes running, which were ended: {commands}",
     "failed_beside": "measured in a process of its own, after it had failed in one with other rows: {reason}",

@@ -1,5 +1,6 @@
 """Imports the class behind a reference, which runs the code of its file."""
 
+import ast
 import importlib
 import importlib.util
 import itertools
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ctxbench.base import disk
 from ctxbench.base.errors import ModuleCodeError, UnknownClass, UsageError, is_interrupt, unknown
+from ctxbench.base.terminal import say
 from ctxbench.registry import objects
 from ctxbench.registry.maker import Maker, maker_of_class, maker_of_function, maker_of_instance
 from ctxbench.registry.reference import Reference, whole_path
@@ -92,15 +94,38 @@ def _import_file(path: Path) -> ModuleType:
     with _of_its_own(str(path)):
         if not packages:
             return _run(name, path)
-        top = packages[-1]
-        if top.name not in sys.modules:
-            _run(top.name, top / "__init__.py")
-        if _file_of(top.name) != (top / "__init__.py").resolve():
-            raise UsageError(
-                f"{path} is in a package {top.name!r}, and another one of that name is in use: {_file_of(top.name)}; "
-                "rename the folder"
-            )
-        return importlib.import_module(name)
+        try:
+            return _import_part(name, path, packages[-1])
+        except ImportError as error:
+            if alone in sys.modules:
+                return sys.modules[alone]
+            if error.name is None or _imports_of(path, error.name, packages[-1].name):
+                raise
+            say(f"{path} is loaded alone: its package needs {error.name!r}, which it does not name", stderr=True)
+            return _run(alone, path)
+
+
+def _import_part(name: str, path: Path, top: Path) -> ModuleType:
+    """Import a file as a part of the package `top`."""
+    if top.name not in sys.modules:
+        _run(top.name, top / "__init__.py")
+    if _file_of(top.name) != (top / "__init__.py").resolve():
+        raise UsageError(
+            f"{path} is in a package {top.name!r}, and another one of that name is in use: {_file_of(top.name)}; "
+            "rename the folder"
+        )
+    return importlib.import_module(name)
+
+
+def _imports_of(path: Path, lacking: str, package: str) -> bool:
+    """Return whether a file itself imports what is lacking, or a part of its package."""
+    tops = {lacking.partition(".")[0], package}
+    for node in ast.walk(ast.parse(disk.read_text(path))):
+        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if (isinstance(node, ast.ImportFrom) and node.level) or tops & {each.partition(".")[0] for each in names}:
+            return True
+    return False
 
 
 def _packages(path: Path) -> list[Path]:

@@ -50,8 +50,11 @@ class Maker:
         from ctxbench.registry.layout import of_map
 
         size = size or self.size
-        made = self._made(self.arguments(channels, hparams, size))
-        return of_map(made, channels, size, self.takes)
+        return of_map(self.construct(channels, hparams, size), channels, size, self.takes)
+
+    def construct(self, channels: int, hparams: Mapping[str, Any], size: "Size | None" = None) -> "nn.Module":
+        """The module as its constructor makes it, in whatever layout it takes its input."""
+        return self._made(self.arguments(channels, hparams, size or self.size))
 
     def arguments(self, channels: int, hparams: Mapping[str, Any], size: "Size | None" = None) -> dict[str, Any]:
         """The hyper-parameters and, where that is given, the argument for the number of channels.

@@ -18,7 +18,7 @@ from ctxbench.base.notes import Note
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
-from ctxbench.meta.outputs import loss_of, trained_input
+from ctxbench.meta.outputs import loss_of, trained, trained_input
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.metrics.compile import compile_deadline, compiler_caches
 from ctxbench.metrics.matmul import matmul_rate
@@ -92,11 +92,10 @@ class CaseMeasurement:
         """Measure what needs the device."""
         self.load()
         modes: Sequence[Mode] = MODES
-        if reason := self.execution.no_training:
+        if note := self._no_training():
             modes = ("infer",)
             timed = [metric for metric in wanted if metric.measure or metric.time]
             promised = [column for metric in timed for column, _ in metric.promised(static=False)]
-            note = Note("no_training", {"execution": self.case.execution, "reason": reason})
             self.mark_missing([column for column in promised if "_train" in column], note)
         for metric in wanted:
             for mode in modes if metric.measure else ():
@@ -105,6 +104,20 @@ class CaseMeasurement:
         if any(metric.asked_for and metric.time for metric in wanted):
             self._time(wanted, modes)
         self.report({}, *[Note("changes_input")] * (not torch.equal(self.x, self._input())))
+
+    def _no_training(self) -> Note | None:
+        """Reason why nothing trains: the execution, or a module of a user's for inference alone; None if it can."""
+        if reason := self.execution.no_training:
+            return Note("no_training", {"execution": self.case.execution, "reason": reason})
+        if self.entry.reference.startswith(f"{BUILT_IN}."):
+            return None
+        try:
+            model, x = self.case.on_meta()
+            with without_compiler(), torch.device("meta"):
+                has_gradient = bool(trained(model.train()(x)))
+        except Exception:  # a pass with data tells
+            return None
+        return None if has_gradient else Note("inference_only")
 
     def _time(self, wanted: Sequence[Metric], modes: Sequence[Mode]) -> None:
         """Run the passes of the modes, and tell what others did meanwhile."""

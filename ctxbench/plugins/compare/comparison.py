@@ -82,6 +82,21 @@ class Request:
         return {**self.settings.get("", {}), **self.settings.get(registry.own_name(candidate), {})}
 
 
+def loadable(request: Request, tell: Callable[[str], object]) -> Request:
+    """The request without the candidates that cannot be loaded, which are told. UsageError if none is left."""
+    wrong: dict[str, UsageError] = {}
+    for candidate in request.candidates:
+        try:
+            registry.get(candidate)
+        except UsageError as error:
+            wrong[candidate] = error
+    if wrong and len(wrong) == len({*request.candidates}):
+        raise next(iter(wrong.values()))
+    for candidate, why in wrong.items():
+        tell(f"left out: {candidate}: {why}")
+    return request.without(wrong)
+
+
 def at_own_width(request: Request) -> Request:
     """The request with the suite's inputs at the channels that an instance is made for, unless inputs are given."""
     conditions = request.overrides.conditions

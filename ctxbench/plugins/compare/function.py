@@ -100,8 +100,9 @@ def compare(
     )
     request = comparison.Request(names, api.module_names(modules), hparams or {}, suite, overrides)
     comparison.check_names(request, rank_by, earlier)
+    request = comparison.loadable(request, on_part)
     if hparams:
-        configs = {config for each in names for config in registry.get(each).configs}
+        configs = {config for each in request.candidates for config in registry.get(each).configs}
         request = replace(request, settings=of_configs(hparams, configs))
     with ForkServer() as server:
         environment = machine(server)

@@ -50,24 +50,37 @@ def reaches(subject: Subject) -> CheckResult:
             return _local(f"as declared, local: {fact}, {_window(centre)}; {by_gradient}", centre)
         told = f"{subject.entry.reach!r} is" if declared is None else f"{declared} are"
         return failed(f"{fact}; {by_gradient}", f"{told} declared: correct reach= in @register")
-    if corner[-1, -1]:
+    if corner[-1, -1] or centre.all():
         cut = (
             ", since a part of it has no gradient, or a stride leaves some out" if gradient.sum() < corner.sum() else ""
         )
-        return passed(f"a change at one corner reaches {_share(corner)}, the opposite corner too; {by_gradient}{cut}")
+        whole = f"a change at one corner reaches {_share(corner)}, the opposite corner too"
+        return passed(f"{whole if corner[-1, -1] else fact}; {by_gradient}{cut}")
     if centre.sum() <= 1:
         return _local(f"local: a change at a position reaches no other position; {by_gradient}", centre)
-    return _local(
-        f"local: a change at the centre reaches {_share(centre)}, {_window(centre)}, and one at a corner does not "
-        f"reach the opposite corner; {by_gradient}",
-        centre,
-    )
+    told = f"a change at the centre reaches {_share(centre)}, {_window(centre)}, and one at a corner does not reach"
+    return _local(f"{_kind(centre) or 'not global'}: {told} the opposite corner; {by_gradient}", centre)
 
 
 def _local(fact: str, seen: Tensor) -> CheckResult:
     """The result for a block that reaches these positions alone."""
     height, width = _box(seen) if seen.any() else (1, 1)
-    return replace(passed(fact), mark=f"local: {height} x {width}")
+    kind = _kind(seen)
+    return replace(passed(fact), mark=f"local: {height} x {width}" if kind == "local" else kind)
+
+
+def _kind(seen: Tensor) -> str:
+    """Name of the positions that a block reaches: a window, its row, its column, or both; "" for others.
+
+    A window that spans the height or the width of the map would grow with it.
+    """
+    height, width = _box(seen) if seen.any() else (1, 1)
+    spans = height == seen.shape[0], width == seen.shape[1]
+    if not any(spans):
+        return "local"
+    if all(spans):
+        return "sees its row and column" if int(seen.sum()) == sum(seen.shape) - 1 else ""
+    return "sees its column" if width == 1 else "sees its row" if height == 1 else ""
 
 
 def tells_positions_apart(subject: Subject) -> CheckResult:

@@ -12,8 +12,17 @@ from ctxbench.meta.outputs import tensors_of
 from ctxbench.model.dtype_names import dtypes, name_of
 from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.verify.advice import NETWORK, OWN, advice
-from ctxbench.plugins.verify.contract import CheckResult, option
-from ctxbench.plugins.verify.subject import OVERWRITES, Subject, failed, listed, not_applicable, passed, shown
+from ctxbench.plugins.verify.contract import OTHER_SIZES, CheckResult, option
+from ctxbench.plugins.verify.subject import (
+    OVERWRITES,
+    Subject,
+    failed,
+    listed,
+    not_applicable,
+    output_size,
+    passed,
+    shown,
+)
 from ctxbench.registry import asking
 from ctxbench.registry.layout import OfMap
 from ctxbench.registry.maker import Maker
@@ -34,7 +43,10 @@ def constructs(subject: Subject) -> CheckResult:
             f"give a default, or a value; this works: {works}" if works else "give each a default, or a value by --set",
         )
     try:
-        subject.build()
+        if isinstance(make := subject.make, Maker):
+            make.construct(subject.channels, subject.hparams)
+        else:
+            subject.build()
     except Exception as error:  # whatever a module raises is a result
         if not known:
             raise
@@ -81,8 +93,9 @@ def shape(subject: Subject) -> CheckResult:
         y = forward(module, x)
     except Exception as error:  # whatever the module raises is what the check reports
         hint = advice(error, subject)
-        if hint == OWN:
-            hint = f"fix it, or check at a size that it takes: {option('verify --size 8 8', 'size=(8, 8)')}"
+        if hint == OWN and (taken := _taken_size(subject)):
+            size = option(f"verify --size {taken[0]} {taken[1]}", f"size={taken}")
+            hint = f"fix it, or check at a size that it takes: {size}"
         return failed(f"{shown(subject.size)}: {describe_failure(error).message}", hint)
     refused = f"; {subject.refused}" if subject.refused else ""
     takes = f"; it takes {module.takes}, of which ctxbench makes a map" if isinstance(module, OfMap) else ""
@@ -92,6 +105,11 @@ def shape(subject: Subject) -> CheckResult:
     of_weights = bool(refused) and subject.size not in subject.other_sizes
     mark = f"takes {shown(subject.size)}" if of_weights else ""
     return _wrong_output(subject, x, y) or replace(passed(f"{sizes}{takes}{refused}"), mark=mark)
+
+
+def _taken_size(subject: Subject) -> tuple[int, int] | None:
+    """A usual height and width that the module takes; None if it takes none."""
+    return next((each for each in OTHER_SIZES if output_size(subject, each) == (each, "")), None)
 
 
 def device(subject: Subject) -> CheckResult:

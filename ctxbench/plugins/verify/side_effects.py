@@ -98,10 +98,12 @@ def captured() -> Iterator[Callable[[], str]]:
 
 
 def _use(subject: Subject) -> None:
-    """Build the module, run one training step and one eval forward pass."""
+    """Build the module, run one training step, if it has a gradient, and one eval forward pass."""
     module = subject.build()
     x = step_input(subject, module)
-    module.train()(x).sum().backward()
+    y = module.train()(x)
+    if y.requires_grad:  # the check of gradients tells of a module for inference alone
+        y.sum().backward()
     with torch.no_grad():
         module.eval()(x)
 

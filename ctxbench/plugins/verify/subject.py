@@ -93,7 +93,7 @@ def at_its_size(subject: Subject) -> Subject:
     for size in chain((subject.size,), subject.other_sizes, _sizes_of_weights(subject)):
         if size in refused:
             continue
-        found, why = _output_size(subject, size)
+        found, why = output_size(subject, size)
         if why:
             refused[size] = why
         elif not refused or found == size:
@@ -103,7 +103,7 @@ def at_its_size(subject: Subject) -> Subject:
     return subject
 
 
-def _output_size(subject: Subject, size: tuple[int, int]) -> tuple[tuple[int, ...], str]:
+def output_size(subject: Subject, size: tuple[int, int]) -> tuple[tuple[int, ...], str]:
     """The height and width of the output for an input of this size, and what the module raises instead."""
     try:
         with torch.no_grad():
@@ -116,7 +116,7 @@ def _output_size(subject: Subject, size: tuple[int, int]) -> tuple[tuple[int, ..
 def _takes_other_squares(subject: Subject, size: tuple[int, int]) -> bool:
     """Return whether a size is a square, and another one is taken, too."""
     others = [each for each in subject.other_sizes if each[0] == each[1] != size[0]]
-    return size[0] == size[1] and any(_output_size(subject, each) == (each, "") for each in others)
+    return size[0] == size[1] and any(output_size(subject, each) == (each, "") for each in others)
 
 
 def _sizes_of_weights(subject: Subject) -> Iterator[tuple[int, int]]:

@@ -32,6 +32,44 @@ def test_how_far_a_block_reaches_is_a_fact(cls: type[nn.Module], mark: str, fact
     assert (found.outcome, found.mark, found.fact[: len(fact)]) == ("passed", mark, fact)
 
 
+class Axes(nn.Module):
+    """Adds the means over these axes of a map."""
+
+    def __init__(self, channels: int, axes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layer, self.axes = nn.Conv2d(channels, channels, 1), axes
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y + torch.stack([y.mean(axis, keepdim=True).expand_as(y) for axis in self.axes]).sum(0)
+
+
+class Later(Axes):
+    """Adds all that comes before a position, row by row."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y.flatten(2).cumsum(2).reshape(x.shape)
+
+
+@pytest.mark.parametrize(
+    ("cls", "axes", "mark", "share"),
+    [
+        (Axes, (2, 3), "sees its row and column", 33 + 31 - 1),
+        (Axes, (2,), "sees its column", 33),
+        (Axes, (3,), "sees its row", 31),
+        (Later, (), "", 33 * 31),
+    ],
+)
+def test_a_block_that_spans_the_map_is_not_called_local(
+    cls: type[nn.Module], axes: tuple[int, ...], mark: str, share: int
+) -> None:
+    found = check("reach", cls, axes=axes)
+    assert (found.outcome, found.mark) == ("passed", mark)
+    assert f"reaches {share} of 1023 positions" in found.fact
+    assert "local" not in found.fact
+
+
 @pytest.mark.parametrize(
     ("cls", "facts"),
     [
