@@ -50,7 +50,8 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The tests that are not for today."""
     if os.environ.get(VARIABLE) != "drawn":
         return []
-    names, blocks = {*registry.names()}, defaultdict(set)
+    names = {*registry.names()}
+    blocks: defaultdict[str, set[str]] = defaultdict(set)
     for item in items:
         blocks[_function(item)] |= _blocks(item) & names
     today = kept(datetime.now(UTC).date().isoformat())
