@@ -56,9 +56,9 @@ lint: tracked
 	$(IN_COPY) tests/owner_rules.py
 
 # The tests that need the packages of an extra, which are installed into .venv: runtimes, converters, timm,
-# ultralytics, scikit-learn. LiteRT, which wants an older typing_extensions than selenium, is left out.
+# ultralytics, scikit-learn, public packages of blocks. LiteRT, which wants an older typing_extensions than selenium, is left out.
 extras: tracked
-	$(PIP) --editable ".[onnx,openvino,executorch,coreml,networks,detectors,recall]"
+	$(PIP) --editable ".[onnx,openvino,executorch,coreml,networks,detectors,recall,public]"
 	$(call marked,extra) -n 2
 
 # The tests of what the authors alone run, with what it needs; see research/README.md.

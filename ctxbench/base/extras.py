@@ -7,7 +7,11 @@ from importlib.util import find_spec
 from ctxbench.plugin import brought
 
 # What is imported, by the extra of ctxbench that brings it.
-PACKAGES = {"networks": ("timm", "torchvision"), "detectors": ("ultralytics",)}
+PACKAGES = {
+    "networks": ("timm", "torchvision"),
+    "detectors": ("ultralytics",),
+    "public": ("monai", "axial_attention", "local_attention"),
+}
 
 
 def packages_of(extra: str) -> Sequence[str]:

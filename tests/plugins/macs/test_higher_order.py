@@ -1,4 +1,4 @@
-"""Parts that PyTorch runs otherwise on meta: flex_attention, compiled parts, checkpoints, data parallelism, distributions."""
+"""Parts that PyTorch runs otherwise on meta: flex_attention, compiled and parallel parts, checkpoints."""
 
 from collections.abc import Callable
 from typing import Any
