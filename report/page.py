@@ -66,6 +66,8 @@ def _summary(runs: Sequence[RunData], panels: Sequence[Panel], tables: Sequence[
 def _run(run: RunData) -> dict[str, Any]:
     failed = sum(row["status"] != "ok" for row in run.rows)
     facts = {"command": run.meta.get("command"), **run.environment, "measure": run.definition.get("measure")}
+    if calls := [*dict.fromkeys(_without_folder(row["built"]) for row in run.rows if row["built"])]:
+        facts["built"] = "; ".join(calls)
     return {
         "name": run.name,
         "setup": setup(run),
@@ -74,6 +76,12 @@ def _run(run: RunData) -> dict[str, Any]:
         "command": run.meta.get("command", ""),
         "facts": [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in facts.items()],
     }
+
+
+def _without_folder(call: str) -> str:
+    """The call that built a module, with the name of its file alone: a page tells no path of this machine."""
+    place, paren, arguments = call.partition("(")
+    return f"{place.rpartition('/')[2]}{paren}{arguments}"
 
 
 def _section(table: Table, name: str) -> dict[str, Any]:

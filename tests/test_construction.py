@@ -1,6 +1,7 @@
 """Construction of the block that was named: the argument for the width, the layout, and what is asked for."""
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,12 @@ def test_one_bad_candidate_does_not_end_a_comparison_and_inference_alone_is_meas
     assert (set(rows), found["status"], found["params"]) == ({"Frozen", "eca"}, "ok", "4160")
     assert found["macs"] == str(64 * 64 * 64)
     assert "inference_only" in found["notes"]
-    assert found["built"] == f"{shown(FILE)}:{line_of('class Frozen')} Frozen(channels=64)"
+    call = f"{shown(FILE)}:{line_of('class Frozen')} Frozen(channels=64)"
+    meta = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (found["built"], meta["built"][found["case"]]) == (call, call)
+    assert command("report", tmp_path / "run", "--out", tmp_path / "report").returncode == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert f"built</th><td>constructed.py:{line_of('class Frozen')} Frozen(channels=64)" in page
     alone = command("compare", bad, *asked, "--out", tmp_path / "none")
     assert (alone.returncode, (tmp_path / "none").exists()) == (2, False)
 

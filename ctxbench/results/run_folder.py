@@ -139,7 +139,12 @@ class RunFolder:
         samples: Mapping[str, Iterable[Sample]],
         timelines: Mapping[str, Iterable[TimelineStep]] | None = None,
     ) -> None:
-        """Write what process `number` of a case found: samples, predicted memory, then its row."""
+        """Write what process `number` of a case found: samples, predicted memory, then its row.
+
+        The call that built its module is in `run.json` with the next facts.
+        """
+        if record.built:
+            self.meta.setdefault("built", {})[record.case] = record.built
         sampled = [
             {"case": record.case, "process": number, "mode": mode, "index": i, "at_s": f"{s.at_s:.6f}",
              "passes": s.passes, "ms": repr(s.ms)}

@@ -85,6 +85,7 @@ class _Meta(_Part):
     suite_file: _Source | dict[str, None] | None = None
     sources: dict[str, _Source] | None = None
     imports: dict[str, dict[str, str]] = {}
+    built: dict[str, str] = {}
     environment: _Environment | None = None
     environments: dict[str, _Environment] | None = None
     sheets: dict[str, _Sheet] | None = None
