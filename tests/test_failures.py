@@ -81,3 +81,14 @@ NO_ROOM = {
 @pytest.mark.parametrize(("text", "no_room"), NO_ROOM.items())
 def test_whether_the_gpu_had_no_room(text: str, no_room: bool) -> None:
     assert describe_failure(RuntimeError(text)).no_gpu_room == no_room
+
+
+def test_an_operator_that_a_device_lacks_is_told_in_one_sentence() -> None:
+    q = torch.zeros(1, 4, 2, 8)
+    with pytest.raises(NotImplementedError) as caught:
+        torch.ops.aten._efficient_attention_forward(q, q, q, None, None, None, None, None, 0.0, 0, True)
+    told = describe_failure(caught.value)
+    assert told.status == "unsupported"
+    lacks = "Could not run 'aten::_efficient_attention_forward' with arguments from the 'CPU' backend."
+    assert told.message.startswith(f"{lacks} (test_failures.py, line ")
+    assert "Facebook" in told.traceback

@@ -52,13 +52,17 @@ class DoesNotFit(MemoryError):
     """The predicted peak exceeds the memory that the device has free."""
 
 
+# What PyTorch adds to an operator that a backend lacks, for those who build PyTorch.
+_ADVICE = re.compile(r"(?<=\.) (This could be because|You may have run into this message).*", re.DOTALL)
+
+
 def describe_failure(error: BaseException) -> Failure:
     """Status, sentence (with the user's own frame) and traceback of what a case raised.
 
     `crashed` is a GPU error after which the process can compute nothing more; other GPU errors are `error`.
     """
     said = text_of(error)
-    lines = said.strip().split("\n")
+    lines = _ADVICE.sub("", said).strip().split("\n")
     # A module's own exception has its traceback in the text: what happened is the last line.
     text = f"{lines[0]} {lines[-1]}" if isinstance(error, ModuleCodeError) else lines[0] or type(error).__name__
     frame = _user_frame(error)
