@@ -101,11 +101,31 @@ def plugins() -> dict[str, Plugin]:
         if name in found:
             raise PluginError(f"two plugins are called {name}: {found[name].package} and {package}")
         try:
-            found[name] = replace(importlib.import_module(package).PLUGIN, name=name, package=package)
-        except Exception as error:
-            raise PluginError(f"the plugin {name} cannot be loaded from {package}: {error}") from error
+            declared = importlib.import_module(package).PLUGIN
+            _check_types(declared)
+            found[name] = replace(declared, name=name, package=package)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also a sys.exit(), with which every command would end in silence
+            reason = str(error) or type(error).__name__
+            raise PluginError(f"the plugin {name} cannot be loaded from {package}: {reason}") from error
     _check(found)
     return found
+
+
+def _check_types(declared: Any) -> None:
+    """TypeError where a declaration holds another kind of thing than its entry does."""
+    if not isinstance(declared, Plugin):
+        raise TypeError(f"PLUGIN is {type(declared).__name__}, not ctxbench.plugin.Plugin")
+    empty = Plugin(declared.about)
+    for each in fields(Plugin):
+        held = getattr(declared, each.name)
+        kind = next(kind for kind in (str, Mapping, Sequence) if isinstance(getattr(empty, each.name), kind))
+        if not isinstance(held, kind) or (kind is Sequence and isinstance(held, str)):
+            raise TypeError(f"{each.name} is {type(held).__name__}, not {kind.__name__}")
+    for name, command in declared.commands.items():
+        if not isinstance(command, Command):
+            raise TypeError(f"commands[{name!r}] is {type(command).__name__}, not ctxbench.plugin.Command")
 
 
 def _check(found: Mapping[str, Plugin]) -> None:

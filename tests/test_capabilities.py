@@ -83,6 +83,12 @@ def test_a_stranger_s_command_and_function_are_found(strangers: Strangers, capsy
     [
         ('needs=("nothing",)', "the plugin mine needs the plugin nothing, which is not there"),
         ("colour=3", "the plugin mine cannot be loaded from stranger_mine: "),
+        ('commands={"zap": 3}', "the plugin mine cannot be loaded from stranger_mine: commands['zap'] is int, not"),
+        ("metrics=None", "the plugin mine cannot be loaded from stranger_mine: metrics is NoneType, not Sequence"),
+        ('metrics="x"', "the plugin mine cannot be loaded from stranger_mine: metrics is str, not Sequence"),
+        (")\nimport sys\nsys.exit(0", "the plugin mine cannot be loaded from stranger_mine: 0"),
+        (")\nraise GeneratorExit(", "the plugin mine cannot be loaded from stranger_mine: GeneratorExit"),
+        (")\nPLUGIN = (3", "the plugin mine cannot be loaded from stranger_mine: PLUGIN is int, not"),
     ],
 )
 def test_a_plugin_that_cannot_be_is_named(strangers: Strangers, fields: str, sentence: str) -> None:
@@ -103,7 +109,8 @@ def test_two_plugins_of_one_name_are_both_named(strangers: Strangers) -> None:
 @pytest.mark.parametrize("kind", ["commands", "functions", "questions", "slots", "notes"])
 def test_two_plugins_that_bring_one_name_are_both_named(strangers: Strangers, kind: str) -> None:
     for owner, (name, _) in [*brought(kind)][:1]:
-        strangers(mine=f'{kind}={{"{name}": "a:b"}}')
+        thing = 'Command("", "", run="a:b", order=1)' if kind == "commands" else '"a:b"'
+        strangers(mine=f'{kind}={{"{name}": {thing}}}')
         with pytest.raises(PluginError) as raised:
             plugins()
         assert str(raised.value) == f"the plugins {owner.name} and mine both bring {name!r} ({kind})"

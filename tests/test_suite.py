@@ -167,6 +167,13 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
         ('title = "t"\nmodules = []\n' + AXES, "'modules' is []"),
         (HEAD + AXES + "[published.rows]\nsa = { printed = { macs = '1' } }\n", "the key 'published.title' is missing"),
         ("metrics = []\n" + HEAD + AXES, "'metrics' is []"),
+        *(
+            (
+                HEAD + AXES + f"[hparams]\nreduction = {value}\n",
+                "settings stand below the name of their module, such as",
+            )
+            for value in ("2", "[2, 4]", "'x'", "true")
+        ),
         (HEAD + "[axes]\nshape = [1.5, 8, 4, 4]\n", "shape [1.5, 8, 4, 4] is not four integers"),
         (HEAD + "[axes]\nshape = [true, 8, 4, 4]\n", "shape [True, 8, 4, 4] is not four integers"),
         (HEAD + "[axes]\nshape = [1, 1048576, 1048576, 2]\n", "the product of B,C,H,W is too large; it must be from 1"),

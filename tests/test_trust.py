@@ -122,7 +122,7 @@ KINDS = (
 
 @pytest.fixture
 def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a sender's code beside the working folder, in which are a file of one's own and what was received."""
+    """A folder with a sender's code beside the working folder, in which are an own file and what was received."""
     sent, here = tmp_path / "sent", tmp_path / "here"
     for each in (sent, here):
         each.mkdir()

@@ -11,7 +11,7 @@ _OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # No character at all; XML has no place for them.
 _NONE = "\ufffe\uffff"
 # How a formula begins in a spreadsheet; a signed number, with its unit, is none.
-_FORMULA, _NUMBER = re.compile(r"[=+\-@\t\r]"), re.compile(r"[+-]?([\d.,]+ ?[%\w/]*)?")
+_FORMULA, _NUMBER = re.compile(r"[=+\-@\t\r]"), re.compile(r"[+-]?([\d.,]++ ?[%\w/]*)?")
 
 
 def safe(text: str) -> str:

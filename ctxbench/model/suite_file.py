@@ -1,5 +1,6 @@
 """The keys of a suite file."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -146,6 +147,13 @@ class Figure(_Strict):
         return self
 
 
+def _settings(value: Any) -> dict[str, Any]:
+    """Settings of one module. ValueError for a setting that stands where the name of its module belongs."""
+    if not isinstance(value, Mapping):
+        raise ValueError("settings stand below the name of their module, such as reduction = 2 below [hparams.se]")
+    return flat(value)
+
+
 class SuiteFile(_Strict):
     """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?
 
@@ -163,7 +171,7 @@ class SuiteFile(_Strict):
         default_factory=lambda: [name for name, metric in metrics.metrics().items() if metric.default], min_length=1
     )
     axes: Axes
-    hparams: dict[str, Annotated[dict[str, Values], BeforeValidator(flat)]] = {}
+    hparams: dict[str, Annotated[dict[str, Values], BeforeValidator(_settings)]] = {}
     exclude: list[Annotated[dict[str, Scalar], AfterValidator(_conditions)]] = []
     cases: list[Annotated[dict[str, Scalar | list[Scalar]], AfterValidator(_conditions)]] = []
     crossover: list[PairText] = []

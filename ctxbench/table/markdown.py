@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterable
 
 from ctxbench.table.table import Cell, Column, Table
 
-_SPECIAL = re.compile(r"([\\`*_|~]|\[(?=[^\]]*\][(\[:]))")  # a bracket only where it could open a link
+_SPECIAL = re.compile(r"([\\`*_|~])")
 
 
 def escape(text: str) -> str:
     """Text that Markdown and the HTML inside it show as it is."""
-    return _SPECIAL.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+    *parts, last = _SPECIAL.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False)).split("]")
+    # A bracket is escaped only where it could open a link: what follows its end begins with one of these.
+    ends = (after.startswith(("(", "[", ":")) for after in (*parts[1:], last))
+    return "]".join(
+        [*(part.replace("[", r"\[") if opens else part for part, opens in zip(parts, ends, strict=False)), last]
+    )
 
 
 def paragraph(text: str) -> str:

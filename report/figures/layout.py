@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol, Self, TypeVar
 
 from matplotlib.axes import Axes
@@ -27,8 +28,8 @@ _FAMILY = 1.5
 # Widths of figures by name, inches, as conferences with two columns have them; and what other widths may be.
 WIDTHS = {"column": 3.3, "page": 6.9}
 NARROWEST, WIDEST = 3.0, 20.0
-# Behind a space or punctuation and before a bracket, but not inside square brackets.
-_BREAKS = re.compile(r"(?:(?<=[ :_/-])|(?=[(\[]))(?![^\[]*\])")
+# Behind a space or punctuation and before a bracket.
+_BREAKS = re.compile(r"(?<=[ :_/-])|(?=[(\[])")
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,20 @@ class OfPanel(Protocol):
 Shown = TypeVar("Shown", bound=OfPanel)
 
 
+def _pieces(text: str) -> list[str]:
+    """The text in the parts between which a line may end: not inside square brackets."""
+    inside, is_inside = [False] * (len(text) + 1), False
+    for place in reversed(range(len(text))):
+        is_inside = text[place] == "]" or (is_inside and text[place] != "[")
+        inside[place] = is_inside
+    ends = [0, *(each.start() for each in _BREAKS.finditer(text) if not inside[each.start()]), len(text)]
+    return [text[start:end] for start, end in pairwise(ends)]
+
+
 def wrapped(text: str, width: int) -> str:
     """The text in lines of at most `width` characters, broken behind a space or punctuation where there is one."""
     lines = [""]
-    for piece in _BREAKS.split(text):
+    for piece in _pieces(text):
         if len(lines[-1]) + len(piece.rstrip()) > width and lines[-1]:
             lines.append("")
         while len(piece.rstrip()) > width:

@@ -18,7 +18,7 @@ from ctxbench.worker.tree import own_file
 
 
 def refused(references: list[str], said_by: str) -> str:
-    """Reason why a class of these references may not be called because a file says it; "" if all may, or are not there."""
+    """Reason why one of these references may not be called because a file says it; "" if all may, or are not there."""
     for each in references:
         try:
             import_maker(Reference.read(each, Path(said_by)))
