@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -22,6 +23,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Executor
 from ctxbench.model.messages import Failure
+from ctxbench.registry.objects import SESSION
 from ctxbench.results.sources import code_digest
 from ctxbench.worker.lines import decode, encode
 from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task
@@ -30,6 +32,11 @@ from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task
 NO_CACHE_ENV = "CTXBENCH_NO_CACHE"
 # What counts besides ctxbench.
 PACKAGES = ("torch", "torchprofile", "numpy")
+# Variables that differ between two terminals of one person, or two tests: no module's cost hangs on them.
+OF_A_TERMINAL = re.compile(
+    f"{SESSION}|_|PWD|OLDPWD|SHLVL|COLUMNS|LINES|(COLOR)?TERM.*|DISPLAY|WINDOWID|TMUX.*|STY|(SSH|DBUS|XDG_SESSION)_.*"
+    "|PYTEST_CURRENT_TEST"
+)
 # No entry that was written is larger.
 MOST_BYTES = 2**24
 
@@ -138,8 +145,10 @@ def sheets_key(names: Iterable[str]) -> bytes:
 
 
 def installed_key() -> bytes:
-    """Names and versions of all that is installed, a part of the key of what a person's module counts."""
-    return json.dumps(sorted(f"{each.name} {each.version}" for each in distributions())).encode()
+    """All that is installed, and the environment's variables: a part of the key of what a person's module counts."""
+    installed = sorted(f"{each.name} {each.version}" for each in distributions())
+    variables = sorted((name, value) for name, value in os.environ.items() if not OF_A_TERMINAL.fullmatch(name))
+    return json.dumps([installed, variables]).encode()
 
 
 def counting_code() -> str:

@@ -13,6 +13,7 @@ from ctxbench.model.messages import Failure, Progress
 from ctxbench.plugin import loaded
 from ctxbench.registry.reference import Reference
 from ctxbench.results.sources import own_files
+from ctxbench.worker import opened
 from ctxbench.worker.protocol import Ask, Imported, MatmulRate, MeasureCase, MeasureCases, Measured, Reply, Task
 from ctxbench.worker.questions import Emit, answer, reported
 
@@ -111,10 +112,12 @@ def _measure(task: MatmulRate | MeasureCase, emit: Emit) -> bool:
 
 
 class _Telling:
-    """An Emit that tells, before each message, which files of a person's own were imported since the last one."""
+    """An Emit that tells, before each message, which own files of a person were imported or read since the last one."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit, self._known = emit, {*_before_the_fork}
+        self._opened: set[str] = set()
+        opened.listen()
         self.has_failed = False
 
     def __call__(self, message: Reply) -> bytes:
@@ -126,7 +129,7 @@ class _Telling:
     def tell(self) -> None:
         new = sys.modules.keys() - self._known
         self._known |= new
-        if files := own_files(new):
+        if files := {**own_files(new), **opened.since(self._opened)}:
             self._emit(Imported(files))
 
 
