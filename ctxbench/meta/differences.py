@@ -123,7 +123,7 @@ class Point:
         laid_out: Callable[[Tensor], Tensor] = Tensor.contiguous,
         arriving: Callable[[Tensor], Tensor] = Tensor.contiguous,
     ) -> dict[str, Tensor]:
-        """What PyTorch computes for the input and each parameter, where input and incoming gradient lie so."""
+        """Gradients that PyTorch computes of the input and each parameter, where input and incoming gradient lie so."""
         x = laid_out(self.x).clone().requires_grad_()
         y = self._value(x)
         found = torch.autograd.grad(y, [x, *self.leaves.values()], arriving(self.weights), materialize_grads=True)
@@ -152,7 +152,7 @@ class Point:
     def judged(
         self, claimed: Mapping[str, Tensor], directions: Mapping[str, Tensor], held: bool = False
     ) -> tuple[Verdict, float]:
-        """Whether the slope that gradients claim is that of the function, and by what share of the larger it is off."""
+        """Verdict on the slope that gradients claim, and by what share of the larger one it is off the function's."""
         slope = sum(_product(claimed[name], each) for name, each in directions.items())
         values = Held() if held else None
         middle = self._moved(directions, 0.0, values)

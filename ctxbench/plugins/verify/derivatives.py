@@ -27,7 +27,7 @@ WAY_OUT = "hand the norm's output on as `y.flatten(1).view_as(y)`: then its grad
 
 @dataclass(frozen=True)
 class Setting:
-    """How many images a pass has, its mode, and how its input and the gradient that arrives lie in memory."""
+    """Number of images of a pass, its mode, and how its input and the gradient that arrives lie in memory."""
 
     images: int
     training: bool
@@ -93,7 +93,7 @@ def _point(subject: Subject, setting: Setting, draw: int) -> Point | None:
 
 
 def _against_values(subject: Subject, setting: Setting, declared: bool) -> tuple[str, CheckResult | None]:
-    """What differences say of the gradients for contiguous tensors, and the result where they are other ones."""
+    """Verdict of differences on the gradients for contiguous tensors, and the result where they are other ones."""
     for draw in range(DRAWS):
         point = _point(subject, setting, draw)
         assert point is not None

@@ -1,4 +1,4 @@
-"""Which of two gradients is the function's: central differences along their difference decide."""
+"""The one of two gradients that is the function's: central differences along their difference decide."""
 
 from collections.abc import Mapping
 
