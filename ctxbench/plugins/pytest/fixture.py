@@ -102,6 +102,7 @@ def _case(
     from ctxbench.base.mode import MODES
     from ctxbench.model.case import Case
     from ctxbench.model.conditions import CONDITIONS, parse_shape
+    from ctxbench.registry.reference import Reference
     from ctxbench.results import environment
 
     if mode not in MODES:
@@ -113,7 +114,7 @@ def _case(
     entry = registry.get(module)
     return Case(
         entry.key,
-        entry.reference,
+        entry.reference if Reference.parse(module).is_key else module,
         entry.check_hparams(hparams),
         parse_shape(shape),
         dtype=dtype,
