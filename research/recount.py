@@ -20,7 +20,7 @@ from typing import Any
 from stamp import stamp
 
 from ctxbench.base import disk
-from ctxbench.base.notes import dumped, parsed
+from ctxbench.base.notes import LACKS, dumped, parsed
 from ctxbench.devices import META
 from ctxbench.engine.in_process import InProcess
 from ctxbench.engine.one_process import Plan, measure_case
@@ -38,10 +38,17 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 # Two predicted times that differ by less are the same: another processor may add in another order.
 CLOSE = 1e-6
+# The end of columns that name the operators without a rule: no number, and each version of the rules has others.
+NAMED = "_uncounted"
 # The notes on what is counted.
 COUNTING = ("macs", "memory", "predict")
 MEASURED = {"no_peak_autocast", "no_memory_autocast"}
-CODES = {"params_differ", *(code for name in COUNTING for code in plugins()[name].notes)} - MEASURED
+CODES = {
+    "params_differ",
+    "complex_params",
+    LACKS,
+    *(code for name in COUNTING for code in plugins()[name].notes),
+} - MEASURED
 # What was counted, by what decides it.
 counts: dict[str, Record] = {}
 
@@ -69,7 +76,8 @@ class Row:
         now = self.counted()
         if now.status != "ok":
             return [now.message]
-        pairs = {name: (self.stored[name], now.get(name)) for name in self.columns}
+        numbers = [name for name in self.columns if not name.endswith(NAMED)]
+        pairs = {name: (self.stored[name], now.get(name)) for name in numbers}
         return [f"{name} {then} then, {today} now" for name, (then, today) in pairs.items() if not _same(then, today)]
 
 
