@@ -10,6 +10,8 @@ from ctxbench.base.errors import UsageError
 from ctxbench.plugin import brought
 
 # The codes of notes after which no verdict rests on a row's times, or on the row.
+# Of a number that another seed changes, which no gate compares.
+DRAWN = "drawn"
 DISTURBED, BROKEN = "disturbed", "broken_contract"
 # The code of a note on work that a number does not include.
 LACKS = "lacks"
@@ -23,6 +25,7 @@ TEXTS = {
         "row's memory and times; memory and profile list it as the wrapper's layout."
     ),
     "lacks": "It does not include {work}.",
+    "drawn": "the module draws its structure: {column} is {first} under one seed and {second} under another",
     "reused": "reused from {path}",
     "params_differ": "the declared closed form gives {declared} params, the module has {counted}",
     "complex_params": "{count:,} of the parameters are complex numbers, which count once and hold two real ones",

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ from ctxbench.model.failures import DoesNotFit, StaleOutput
 from ctxbench.model.messages import Doing, Message, Missing, Values
 from ctxbench.model.metric import Metric, Pass
 from ctxbench.registry import BUILT_IN
+from ctxbench.worker import drawn
 from ctxbench.worker.guards import SideEffects
 from ctxbench.worker.output import at_one_position, check_output, check_type
 
@@ -50,6 +51,7 @@ class CaseMeasurement:
         self.is_block = not (case.network or any_network)
         self.kept, self.finds_compiled = kept, os.path.exists(kept)
         self.predicted_bytes: int | None = None
+        self._reported: dict[str, Any] = {}
         self._side_effects = SideEffects()
         self.entry = case.entry  # from here on the module's code may run
 
@@ -66,9 +68,7 @@ class CaseMeasurement:
         self.report({"title": self.entry.title, "family": self.entry.family, "built": self.case.call}, *marks)
         wanted = metrics.wanted(names)
         with without_compiler():  # also around the module's construction on meta
-            for metric in wanted:
-                if metric.count:
-                    metric.count(self)
+            self._count(wanted)
         if not devices.has_clock(self.case.device):
             return
         self._compute(wanted)
@@ -77,6 +77,24 @@ class CaseMeasurement:
         self.execution.check(self.case.device, self.case.dtype, self.case.memory_format)
         with compiler_caches(self.kept) if self.execution.compiles else nullcontext():
             self._measure(wanted)
+
+    def _count(self, wanted: Sequence[Metric]) -> None:
+        """Count under the case's seed; where the module drew, under another one too, and tell what that changes."""
+        drawn.seed(self.settings.seed)
+        before = drawn.states()
+        for metric in wanted:
+            if metric.count:
+                metric.count(self)
+        if drawn.states() == before:
+            return
+        settings = self.settings.model_copy(update={"seed": self.settings.seed + 1})
+        other = CaseMeasurement(self.case, settings, lambda message: None, self.counter, force=True)
+        drawn.seed(settings.seed)
+        for metric in wanted:
+            if metric.count:
+                with suppress(Exception):  # such as a pass of which nothing is left
+                    metric.count(other)
+        self.report({}, *drawn.differences(self._reported, other._reported))
 
     def _compute(self, wanted: Sequence[Metric]) -> None:
         """Compute what needs data and no clock, with the threads of the case."""
@@ -147,6 +165,7 @@ class CaseMeasurement:
 
     def report(self, values: Mapping[str, Any], *notes: Note) -> None:
         """Put values into columns of the record, and notes beside them."""
+        self._reported |= values
         if values or notes:
             self.emit(Values(values, notes))
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from ctxbench.base.errors import UsageError
 from ctxbench.base.load import disturbed
 from ctxbench.base.mode import MODES
+from ctxbench.base.notes import DRAWN
 from ctxbench.devices import has_clock
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import from_columns
@@ -79,8 +80,9 @@ def load_baseline(path: Path) -> Baseline:
 
 
 def exact_of(row: RecordRow) -> dict[str, int]:
-    """The known ones of EXACT_COLUMNS."""
-    names = [name for group in EXACT_COLUMNS.values() for name in group]
+    """The known ones of EXACT_COLUMNS that are not drawn."""
+    drawn = {note.values["column"] for note in row.get("notes") or () if note.code == DRAWN}
+    names = [name for group in EXACT_COLUMNS.values() for name in group if name not in drawn]
     return {name: int(row[name]) for name in names if row[name] is not None}
 
 

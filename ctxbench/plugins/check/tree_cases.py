@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ctxbench.base.errors import UsageError
+from ctxbench.base.notes import DRAWN
 from ctxbench.devices import META
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.one_process import Plan, measure_case
@@ -107,7 +108,9 @@ def count_exact(server: ForkServer, suite: Suite, found: TreeCases, cases: Itera
         if isinstance(record, Failure):
             found.failures[name] = record
         else:
-            found.exact[name] = {column: record.get(column) for metric in metrics for column in EXACT_COLUMNS[metric]}
+            drawn = {note.values["column"] for note in record.notes if note.code == DRAWN}
+            columns = [column for metric in metrics for column in EXACT_COLUMNS[metric]]
+            found.exact[name] = {column: None if column in drawn else record.get(column) for column in columns}
 
 
 def measured(server: ForkServer, measure: Measure, metrics: Sequence[str], case: Case) -> Record | Failure:
