@@ -45,6 +45,10 @@ TEXTS = {
     "changes_settings": "the module changes global settings of its process: {settings}",
     "changes_input": "the module changes its input in place, so that each pass computes on what the one before left",
     "changes_dtype": "the output has another dtype than the input: {dtypes}",
+    "misread_gradient": (
+        "Gradients of this block are wrong here: on a CPU, batch norm and instance norm of torch {torch} read a "
+        "transposed one in a wrong order; {way_out}."
+    ),
     "forks": "the module forks its process: a copy of it may have run beside the passes",
     "no_gpu_room": "the GPU had no memory left, or another process had it to itself",
     "gpu_shared": "{processes} other process(es) compute on the GPU",

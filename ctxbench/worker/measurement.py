@@ -18,6 +18,7 @@ from ctxbench.base.notes import Note
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
+from ctxbench.meta.gradient_order import Misread
 from ctxbench.meta.outputs import loss_of, trained, trained_input
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.metrics.compile import compile_deadline, compiler_caches
@@ -72,7 +73,10 @@ class CaseMeasurement:
         if not devices.has_clock(self.case.device):
             return
         self._compute(wanted)
-        if not any(metric.asked_for and (metric.measure or metric.time) for metric in wanted):
+        timed = any(metric.asked_for and (metric.measure or metric.time) for metric in wanted)
+        if self._trains_here and (timed or any(metric.compute for metric in wanted)):
+            self.report({}, *self._trial[1])
+        if not timed:
             return
         self.execution.check(self.case.device, self.case.dtype, self.case.memory_format)
         with compiler_caches(self.kept) if self.execution.compiles else nullcontext():
@@ -129,13 +133,26 @@ class CaseMeasurement:
             return Note("no_training", {"execution": self.case.execution, "reason": reason})
         if self.entry.reference.startswith(f"{BUILT_IN}."):
             return None
-        try:
+        return None if self._trial[0] else Note("inference_only")
+
+    @property
+    def _trains_here(self) -> bool:
+        """Return whether PyTorch's own operators on a CPU give the gradients of a module of a user's."""
+        own = not self.entry.reference.startswith(f"{BUILT_IN}.")
+        return own and self.device.kind == "cpu" and not (self.execution.compiles or self.execution.no_training)
+
+    @cached_property
+    def _trial(self) -> tuple[bool, list[Note]]:
+        """Facts of a training step without data: whether it has a gradient, and notes on the order of gradients."""
+        has_gradient, seen = True, Misread()
+        with suppress(Exception):  # a pass with data tells
             model, x = self.case.on_meta()
             with without_compiler(), torch.device("meta"):
-                has_gradient = bool(trained(model.train()(x)))
-        except Exception:  # a pass with data tells
-            return None
-        return None if has_gradient else Note("inference_only")
+                y = model.train()(x)
+                if has_gradient := bool(trained(y)):
+                    with seen:
+                        loss_of(y).backward()
+        return has_gradient, seen.notes()
 
     def _time(self, wanted: Sequence[Metric], modes: Sequence[Mode]) -> None:
         """Run the passes of the modes, and tell what others did meanwhile."""

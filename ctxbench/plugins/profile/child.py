@@ -21,6 +21,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
 from ctxbench.base.texts import listed
 from ctxbench.devices.clock import Clock, Step
+from ctxbench.meta.gradient_order import Misread
 from ctxbench.meta.outputs import trained_input
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.model.case import Case, Measure
@@ -173,12 +174,14 @@ def measured_profile(
     calls: dict[Mode, Sequence[Span]] = {}
     for mode, make in steps.items():
         found = _known(subject, mode, cast(Kind, device.kind), roof)
-        recorder = None if subject.compiles else _recorded(subject, mode)
+        seen = Misread()
+        recorder = None if subject.compiles else _recorded(subject, mode, seen)
         step, others_share = make(), this_machine.here.others()
         where = recorder.calls if recorder else None
         times = measure(step, device.clock(), torch_profiler(device.kind), where, found.costs, SECONDS)
         made = Pass(mode, found.costs.all, roof, times.plain, times.profiled, others_share=others_share())
-        made = replace(made, on_data=found.on_data, notes=[*found.missing, *_of_names(subject.module, recorder)])
+        notes = [*found.missing, *map(str, seen.notes()), *_of_names(subject.module, recorder)]
+        made = replace(made, on_data=found.on_data, notes=notes)
         if recorder and made.between_share > MUCH_BETWEEN:
             made = replace(made, python=sampled(step, device.clock(), CallSites(subject.module), made))
         passes[mode], calls[mode] = replace(made, advice=advice(made, found.memory)), times.last
@@ -195,11 +198,12 @@ def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
     return known(*given, mode=mode, device=kind, dtype=subject.dtype, autocast=subject.autocast, roof=roof)
 
 
-def _recorded(subject: Subject, mode: Mode) -> Recorder:
-    """The calls of one pass, each with its place."""
+def _recorded(subject: Subject, mode: Mode, seen: Misread) -> Recorder:
+    """The calls of one pass, each with its place; on a CPU, `seen` watches them, too."""
     recorder = Recorder(subject.module)
     subject.x.grad = None
-    with prepared(subject.module, mode), subject.cast(), recorder:
+    watched = seen if subject.x.device.type == "cpu" else nullcontext()
+    with prepared(subject.module, mode), subject.cast(), watched, recorder:  # what `seen` tries is not recorded
         run_pass(subject.module, (subject.x,), mode)
     return recorder
 

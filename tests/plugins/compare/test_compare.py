@@ -13,11 +13,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import ctxbench
-from ctxbench import cli
+from ctxbench import cli, registry
 from ctxbench.base.errors import UsageError
+from ctxbench.meta.gradient_order import WAY_OUT
 from ctxbench.model.read_suite import Overrides, load
-from ctxbench.plugins.compare import comparison
+from ctxbench.plugins.compare import comparison, function
+from ctxbench.plugins.verify.checks import CHECKS, run_checks
 from ctxbench.plugins.verify.contract import CheckResult
+from ctxbench.plugins.verify.subject import Subject
 from ctxbench.results.run_folder import RunFolder
 
 CANDIDATES = """
@@ -277,3 +280,14 @@ def test_an_ablation_has_a_figure_over_the_hyper_parameter_with_the_most_values(
     assert (figure.y, keys) == (["params", "latency_infer"], ["Local", "Mine"])
     plain = replace(request, settings={"Local": {"kernel": 5}})
     assert comparison._suite(plain)[0].file.figures == []
+
+
+@pytest.mark.parametrize(("name", "marks"), [("Normed", ["fails: exact gradients"]), ("HandedOn", [])])
+def test_a_block_whose_gradients_are_wrong_is_told_and_marked(name: str, marks: list[str]) -> None:
+    entry = registry.get(f"{Path(__file__).parents[2] / 'fixtures' / 'normed.py'}:{name}")
+    checks = [each for each in CHECKS if each.name == "exact gradients"]
+    results = list(run_checks(Subject(entry, entry.load(), 8, {}, (5, 4)), checks))
+    told: list[Any] = []
+    function._tell(name, results, told.append)
+    assert comparison.marks_of([(name, results)]) == marks
+    assert [WAY_OUT in str(each) for each in told] == [True] * len(marks) + [False]

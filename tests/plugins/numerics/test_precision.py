@@ -1,5 +1,6 @@
 """The error against float64: worked by hand for one layer, exact where it must be, and what has none says why."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from ctxbench.worker.measurement import CaseMeasurement
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
+NORMED = Path(__file__).parents[2] / "fixtures" / "normed.py"
 SMALL: Shape = (2, 64, 8, 6)
 
 
@@ -88,3 +90,16 @@ def test_every_module_has_both_errors(module: str) -> None:
     hparams = {"init": "fixed", "rank": 4} if module.startswith("ham") else FEW.get(module, {})
     for mode in MODES:
         assert 0 < measured(module, mode, **hparams)[f"error_{mode}"] < 1e-2
+
+
+@pytest.mark.parametrize(("name", "told"), [("Normed", 1), ("HandedOn", 0)])
+def test_a_gradient_whose_float64_is_as_wrong_has_a_note(name: str, told: int) -> None:
+    """PyTorch's own float64 is no truth where its batch norm reads a gradient in a wrong order."""
+    codes: list[str] = []
+
+    def take(message: object) -> None:
+        codes.extend(note.code for note in message.notes) if isinstance(message, Values) else None
+
+    case = Case(name, f"{NORMED}:{name}", {}, (1, 8, 5, 4), threads=1)
+    CaseMeasurement(case, Measure(), take).run(["precision"])
+    assert codes.count("misread_gradient") == told

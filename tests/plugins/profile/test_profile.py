@@ -28,6 +28,7 @@ from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import Phase
 from ctxbench.plugins.predict.operators import profiled
 from ctxbench.plugins.predict.sheet import sheet
+from ctxbench.plugins.profile import child
 from ctxbench.plugins.profile.advice import advice
 from ctxbench.plugins.profile.costs import UNKNOWN, Cost, Costs, Roof, Span
 from ctxbench.plugins.profile.measured import FEWEST, Calls, Event, Kernel, Recorder, measure, spans_of, torch_profiler
@@ -38,6 +39,7 @@ from ctxbench.plugins.profile.texts import headline
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
+NORMED = Path(__file__).parents[2] / "fixtures" / "normed.py"
 ROOF = Roof(1e12, 1e11, 1e-6)
 
 
@@ -374,6 +376,16 @@ def test_a_measured_module_without_a_file_goes_by_submodule_and_operator() -> No
     assert [part.name for part in taken.parts("submodule")] == ["", "inside"]
     assert {part.name for part in taken.parts("operator") if part.ms.value} == {"convolution", "relu"}
     assert {part.name for part in taken.parts("line") if part.ms.value} == {"<cell>:9"}
+
+
+@pytest.mark.parametrize(("name", "told"), [("Normed", 1), ("HandedOn", 0)])
+def test_a_gradient_that_is_read_in_a_wrong_order_is_told(
+    name: str, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "SECONDS", 0.01)
+    monkeypatch.setattr(child, "roof_of", lambda *_: ROOF)
+    block = registry.get(f"{NORMED}:{name}").build(8, {})
+    assert str(ctxbench.profile(block, (1, 8, 5, 4), mode="train")).count("y.flatten(1).view_as(y)") == told
 
 
 def test_a_module_that_raises_names_its_line_from_python(tmp_path: Path) -> None:
