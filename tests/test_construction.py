@@ -13,7 +13,7 @@ from ctxbench import api, registry
 from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
 from ctxbench.model.hparams import of_one_module, parse
-from ctxbench.model.read_suite import load, restore
+from ctxbench.model.read_suite import Overrides, load, restore
 from ctxbench.registry.layout import LAST, SIZE, TOKENS
 
 Command = Callable[..., Any]
@@ -56,6 +56,7 @@ def test_the_number_of_channels_goes_to_no_argument_that_means_another_thing(
         ("Strided", {"width": "channels"}, 3 * 3 * 9 + 3 + 3 * 3 * 9 + 3),
         ("Filters", {"embed_dim": 48}, 3 * 48 * 256 + 48 + 48 * 48 + 48 + 48 * 10 + 10),
         ("Scaled", {"scale": 3}, 922),
+        ("Passing", {"spatial_dims": 2, "in_channels": "channels", "ratio": 1}, 2 * (3 * 3 + 3)),
     ],
 )
 def test_every_argument_can_be_set_the_width_too(name: str, hparams: dict[str, Any], params: int) -> None:
@@ -199,3 +200,20 @@ def test_the_first_line_says_the_call_that_was_built(command: Command) -> None:
     assert done.stderr.splitlines()[0] == f"built: {call}"
     assert "reach" not in done.stdout  # nobody declared it
     assert f"{28 * 28 * (3 * 32 * 9 + 32 * 32 * 9):,}" in done.stdout
+
+
+def test_a_name_that_is_passed_on_is_refused_by_the_constructor(command: Command) -> None:
+    shape = ("--shape", "1,64,8,8", "--set", "spatial_dims=2", "--set", "in_channels=channels")
+    done = command("show", f"{FILE}:Passing", *shape)
+    call = f"{shown(FILE)}:{line_of('class Passing')} Passing(ratio=4, spatial_dims=2, in_channels=64)"
+    assert done.stderr.splitlines()[0] == f"built: {call}"
+    done = command("show", f"{FILE}:Passing", *shape, "--set", "colour=3")
+    assert done.returncode == 2
+    assert "got an unexpected keyword argument 'colour'" in done.stderr
+
+
+def test_a_setting_goes_to_the_modules_that_name_it_else_to_those_that_pass_it_on() -> None:
+    both = [f"{FILE}:Passing", f"{FILE}:Settings"]
+    own = {"in_channels": 4, "spatial_dims": 2}
+    given = load("compare", Overrides(modules=both, hparams={"": {**own, "mode": "same"}})).file.hparams
+    assert given == {"Passing": own, "Settings": {"mode": "same"}}

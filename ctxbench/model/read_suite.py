@@ -249,6 +249,7 @@ def _chosen_hparams(modules: Sequence[Reference], given: Mapping[str, Mapping[st
                 takers = takers or [key for key in [registry.get(module).key] if key in entries]
             else:
                 takers = [key for key, e in entries.items() if e.takes_setting(name)]
+                takers = takers or [key for key, e in entries.items() if e.passes_on(name)]
             if not takers:
                 text = f"{module}.{name}" if module else name
                 raise UsageError(f"--set {text}={value}: no module of this run has it ({', '.join(entries)})")

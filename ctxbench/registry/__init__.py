@@ -258,10 +258,8 @@ def _from_reference(reference: Reference) -> Entry:
     if not isinstance(made, Maker):
         if reference.is_object:  # a class of a notebook has no file
             maker = maker_of_function(reference.name, made)
-            known, width = maker.hyperparameters, maker.width
-            return Entry(
-                name, whole, reference.source, reference.name, hyperparameters=known, width=width, declared=False
-            )
+            facts = {each: getattr(maker, each) for each in ("hyperparameters", "open", "width")}
+            return Entry(name, whole, reference.source, reference.name, declared=False, **facts)
         return of_class(made, whole)
     if isinstance(made.function, type) and not reference.is_object:
         entry = of_class(made.function, whole)
@@ -269,8 +267,8 @@ def _from_reference(reference: Reference) -> Entry:
         at_path = reference.is_file or reference.is_object
         file = reference.whole.source if at_path else find_source(reference.source)
         entry = Entry(name, whole, str(file), reference.name, declared=False)
-    facts = ("given", "hyperparameters", "made_for", "takes", "width")
-    return replace(entry, **{name: getattr(made, name) for name in facts})
+    known = ("given", "hyperparameters", "made_for", "open", "takes", "width")
+    return replace(entry, **{name: getattr(made, name) for name in known})
 
 
 def absolute(reference: str) -> str:
@@ -280,7 +278,7 @@ def absolute(reference: str) -> str:
 
 def _describe_class(cls: "Callable[..., nn.Module]", reference: str) -> Entry:
     maker = maker_of_function(cls.__name__, cls)
-    facts = {name: getattr(maker, name) for name in ("given", "hyperparameters", "width")}
+    facts = {name: getattr(maker, name) for name in ("given", "hyperparameters", "open", "width")}
     return Entry(cls.__name__, reference, inspect.getfile(cls), declared=False, **facts)
 
 

@@ -39,7 +39,8 @@ class Entry:
     version is, with its licence, `about` the first paragraph of the file's docstring, `details` that of the class,
     which has the hyper-parameters' meaning. `reference` (`package.module:Class` or `/path/file.py:Class`) is what
     `load` imports. `made_for` is the one number of channels that an instance takes, `takes` a layout other than
-    [B, C, H, W] that its arguments say. Of what is not `declared` by @register only the constructor is known.
+    [B, C, H, W] that its arguments say. One that is `open` takes arguments of any name (`**kwargs`), which are passed
+    on. Of what is not `declared` by @register only the constructor is known.
     """
 
     key: str
@@ -67,6 +68,7 @@ class Entry:
     takes: str = ""
     width: Hyperparameter | None = None
     declared: bool = True
+    open: bool = False
 
     def load(self) -> "type[nn.Module] | Maker":
         """Import the module's class, or what else makes its modules. This runs the code of its file."""
@@ -120,9 +122,10 @@ class Entry:
                 f"[B, {self.made_for}, H, W], or give its class, or a function of channels"
             )
         known = self._settable
-        for name in hparams:
-            if name not in known:
+        for name in [each for each in hparams if each not in known]:
+            if not self.passes_on(name):
                 raise unknown(f"hyper-parameter of {self.key!r}", name, known)
+            known[name] = Hyperparameter(name, "typing.Any", None)
         if channels is None:
             return {name: as_lists(known[name].parse(value)) for name, value in hparams.items()}
         hparams = {n: channels if known[n].stands_for_channels(value) else value for n, value in hparams.items()}
@@ -135,6 +138,10 @@ class Entry:
     def takes_setting(self, name: str) -> bool:
         """Return whether an argument is called so."""
         return name in self._settable
+
+    def passes_on(self, name: str) -> bool:
+        """Return whether an argument of this name, which none is called, is passed on."""
+        return self.open and name.isidentifier()
 
     @property
     def _settable(self) -> dict[str, Hyperparameter]:

@@ -28,7 +28,8 @@ class Maker:
 
     `configs` are arguments whose fields are hyper-parameters; `width` is the argument, or the field `config.field`, for
     what is `given`, "" for none; `made_for` is the one number of channels that it makes. `takes` is the layout of what
-    it makes if that is known, `size` the height and width of the input if no other is said.
+    it makes if that is known, `size` the height and width of the input if no other is said. One that is `open` takes
+    arguments of any name.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Maker:
     takes: str = ""
     given: Given = ""
     size: "Size | None" = None
+    open: bool = False
     _settled: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False)
 
     def __call__(self, channels: int, **hparams: Any) -> "nn.Module":
@@ -202,7 +204,8 @@ def maker_of_function(name: str, function: "Callable[..., nn.Module]", takes: st
             found.append(Hyperparameter(own.name, shown_type(own.annotation), default, required))
     settable = tuple(each for each in found if each.name != width)
     of_width = next((each for each in found if each.name == width), None)
-    return Maker(name, function, tuple(by_name.values()), settable, of_width, takes=takes, given=given)
+    is_open = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    return Maker(name, function, tuple(by_name.values()), settable, of_width, takes=takes, given=given, open=is_open)
 
 
 def _width(names: Sequence[str]) -> str:

@@ -48,7 +48,9 @@ def scan_source(path: Path, module_name: str) -> Iterator[Entry]:
                 try:
                     key = ast.literal_eval(decorator.args[0])
                     facts = {str(k.arg): ast.literal_eval(k.value) for k in decorator.keywords}
-                    facts["hyperparameters"] = tuple(_hyperparameters(_constructor(node.name, path, module_name)))
+                    constructor = _constructor(node.name, path, module_name)
+                    facts["hyperparameters"] = tuple(_hyperparameters(constructor))
+                    facts["open"] = bool(constructor and constructor.args.kwarg)
                     facts["about"] = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
                     facts["details"] = ast.get_docstring(node) or ""
                     yield Entry(key, f"{module_name}:{node.name}", str(path), **facts)

@@ -76,10 +76,9 @@ def typed(subject: Subject) -> CheckResult:
 
 
 def _starred(make: Callable[..., object]) -> list[str]:
-    """The arguments of a constructor that take any name."""
+    """The arguments of a constructor that have no name: `*args`."""
     function = make.function if isinstance(make, Maker) else make
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [each.name for each in inspect.signature(function).parameters.values() if each.kind in several]
+    return [each.name for each in inspect.signature(function).parameters.values() if each.kind is each.VAR_POSITIONAL]
 
 
 def shape(subject: Subject) -> CheckResult:
