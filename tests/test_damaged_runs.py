@@ -157,10 +157,10 @@ def test_resume_names_a_key_that_is_missing(run: Path, key: str) -> None:
 def test_what_a_full_disk_has_taken_of_a_text_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "table.csv"
     disk.append(path, b"a,b\n")
-    opened = Path.open
+    opened = os.fdopen
 
-    def almost_full(self: Path, *arguments: Any, **options: Any) -> Any:
-        file = opened(self, *arguments, **options)
+    def almost_full(*arguments: Any, **options: Any) -> Any:
+        file = opened(*arguments, **options)
 
         class Full:
             room = 100_000
@@ -189,7 +189,7 @@ def test_what_a_full_disk_has_taken_of_a_text_is_removed(tmp_path: Path, monkeyp
 
         return Full()
 
-    monkeypatch.setattr(Path, "open", almost_full)
+    monkeypatch.setattr(os, "fdopen", almost_full)
     with pytest.raises(OSError, match="No space left"):
         disk.append(path, b"1,2\n" * 50_000)
     monkeypatch.undo()

@@ -3,12 +3,14 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import Quiet
+from ctxbench.engine.remote import ask
 from ctxbench.engine.run import machine
 from ctxbench.plugins.check.agreement import compare_outputs
 from ctxbench.plugins.check.check import PairCheck, labels, task_rows
@@ -75,7 +77,10 @@ class _CommitCheck(PairCheck):
         with ForkServer(there.root) as there_server, ForkServer(here.root) as here_server:
             self.environment = machine(here_server)
             device = devices.auto(self.environment)
-            before = list_cases(there_server, with_old_names(suite, renamed), device, there, here).renamed(renamed)
+            # Whether a file may name code is a question of the working tree, not of the commit's folder.
+            refused = ask(here_server, "refused", str, sorted(suite.named), str(suite.path.absolute())).told
+            trusted = replace(with_old_names(suite, renamed), chosen=suite.chosen or not any(refused))
+            before = list_cases(there_server, trusted, device, there, here).renamed(renamed)
             now = list_cases(here_server, suite, device, here, there)
             for name in suite.named & now.missing.keys() & before.missing.keys():
                 raise UsageError(now.missing[name])
