@@ -19,6 +19,14 @@ from ctxbench.registry.layout import LAST, SIZE, TOKENS
 Command = Callable[..., Any]
 FILE = Path(__file__).parent / "fixtures" / "constructed.py"
 
+OWN = """from torch import nn
+
+
+class Mine(nn.Conv2d):
+    def __init__(self, channels, k=1):
+        super().__init__(channels, channels, k, padding=k // 2)
+"""
+
 
 def built(name: str, channels: int, size: tuple[int, int], **hparams: Any) -> tuple[int, str]:
     """Parameters of a block, and the layout that it takes if it takes no maps."""
@@ -178,6 +186,8 @@ def test_one_bad_candidate_does_not_end_a_comparison_and_inference_alone_is_meas
     call = f"{shown(FILE)}:{line_of('class Frozen')} Frozen(channels=64)"
     meta = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (found["built"], meta["built"][found["case"]]) == (call, call)
+    assert done.stderr.count("built: ") == 1
+    assert f"built: {call}" in done.stderr.partition("verifying")[0]
     assert command("report", tmp_path / "run", "--out", tmp_path / "report").returncode == 0
     page = (tmp_path / "report" / "index.html").read_text()
     assert f"built</th><td>constructed.py:{line_of('class Frozen')} Frozen(channels=64)" in page
@@ -217,3 +227,21 @@ def test_a_setting_goes_to_the_modules_that_name_it_else_to_those_that_pass_it_o
     own = {"in_channels": 4, "spatial_dims": 2}
     given = load("compare", Overrides(modules=both, hparams={"": {**own, "mode": "same"}})).file.hparams
     assert given == {"Passing": own, "Settings": {"mode": "same"}}
+
+
+def test_a_run_says_once_what_each_block_of_ones_own_is_built_by(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    asked = (
+        "--modules",
+        f"{tmp_path / 'mine.py'}:Mine,eca",
+        "--set",
+        "Mine.k=1,3",
+        "--shape",
+        "1,8,4,4",
+        "--shape",
+        "1,8,8,8",
+    )
+    done = command("run", *asked, "--static", "--out", tmp_path / "run")
+    told = [line.partition("mine.py:")[2] for line in done.stderr.splitlines()]
+    assert told[:2] == ["4 Mine(channels=8, k=1)", "4 Mine(channels=8, k=3)"], done.stderr
+    assert done.stderr.count("built: ") == 2

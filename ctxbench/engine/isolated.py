@@ -1,19 +1,23 @@
 """Loads user code in a child process, and tells in a sentence if the process ended otherwise."""
 
-from contextlib import ExitStack
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.terminal import say
 from ctxbench.registry.entry import Entry
-from ctxbench.registry.reader import read_by
+from ctxbench.registry.reader import read_by, reader
 from ctxbench.registry.reference import Reference
 
 if TYPE_CHECKING:
     from ctxbench.engine.client import ForkServer
     from ctxbench.model.case import Case
     from ctxbench.model.conditions import Shape
+
+# Seconds in which a block has to be built for its call to be told.
+CALL_S = 30.0
 
 
 class IsolatedLoader:
@@ -58,12 +62,19 @@ class IsolatedLoader:
         """Answer of a child about a case; output of its module is shown once. UsageError if that fails."""
         about = f"{case.title} {list(case.shape)}"
         told, printed = self._ask(about, question, kind, case, *arguments)
-        is_own = case.reference.startswith(f"{registry.BUILT_IN}.")
-        if not case.network and not is_own and (key := f"{case.id} {case.reference}") not in self._said:
-            self._said.add(key)
-            printed = [f"built: {self._ask(about, 'call', str, case)[0][0]}", *printed]
+        self.tell_calls([case])
         self._say_once(*printed)
         return told[0]
+
+    def tell_calls(self, cases: "Iterable[Case]") -> None:
+        """Say once the call that builds each block of a person's own; of one that cannot be built, its case tells."""
+        for case in cases:
+            key = f"{case.reference} {case.hparams} {case.shape[1]}"
+            if case.network or case.reference.startswith(f"{registry.BUILT_IN}.") or key in self._said:
+                continue
+            self._said.add(key)
+            with suppress(UsageError):
+                self._say_once(f"built: {self._ask(case.title, 'call', str, case, timeout_s=CALL_S)[0][0]}")
 
     def _say_once(self, *texts: str) -> None:
         for text in dict.fromkeys(texts):
@@ -71,15 +82,23 @@ class IsolatedLoader:
                 say(text, stderr=True)
         self._said.update(texts)
 
-    def _ask(self, about: str, question: str, kind: Any, *arguments: Any) -> tuple[list[Any], list[str]]:
+    def _ask(
+        self, about: str, question: str, kind: Any, *arguments: Any, timeout_s: float | None = None
+    ) -> tuple[list[Any], list[str]]:
         """Answers of a child; then the output of its module, and remarks on the module."""
         from ctxbench.engine import client, remote
 
         if self._server is None:
             self._server = self._stack.enter_context(client.ForkServer(static=self._static))
-        answered = remote.ask(self._server, question, kind, *arguments)
+        answered = remote.ask(self._server, question, kind, *arguments, timeout_s=timeout_s)
         ended, failure = answered.ended, answered.failure
         sentence = answered.wrong or (failure and f"{about}: {failure.message}")
         if sentence := sentence or (ended.unexpected_exit and f"{about} {ended.unexpected_exit}"):
             raise UsageError(sentence)
         return answered.told, [text for text in (ended.output.rstrip(), *map(str, ended.notes)) if text]
+
+
+def tell_calls(cases: "Iterable[Case]") -> None:
+    """Say the call that builds each block of a person's own, where a loader is entered."""
+    if isinstance(loader := reader(), IsolatedLoader):
+        loader.tell_calls(cases)

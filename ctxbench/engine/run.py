@@ -15,6 +15,7 @@ from ctxbench.engine import progress
 from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.in_process import InProcess
+from ctxbench.engine.isolated import tell_calls
 from ctxbench.engine.one_process import Executor, Plan
 from ctxbench.engine.remote import ask
 from ctxbench.engine.rounds import Launch, execute
@@ -63,6 +64,8 @@ def run_suite(
         raise UsageError(f"--static measures {', '.join(counted)}, and the suite asks for none of them")
     check_installed(suite.file, static)
     points = suite.points()  # wrong names end here, before a process is started
+    if reporter and reporter.is_watched:
+        tell_calls(suite.cases_at(points, "cpu"))
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
         measure = _measure_of(suite, in_process)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ctxbench.base.notes import Note, short
 from ctxbench.base.texts import listed
 from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.estimate import whole_s
+from ctxbench.engine.isolated import tell_calls
 from ctxbench.engine.one_process import Executor, Outcome
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import run_suite
@@ -105,6 +107,12 @@ def at_own_width(request: Request) -> Request:
         return request
     shapes = [(b, width, h, w) for b, _, h, w in request.file.axes.shape for width in widths]
     return replace(request, overrides=replace(request.overrides, conditions={**conditions, "shape": shapes}))
+
+
+def tell_candidates(request: Request) -> None:
+    """Say the call that builds each candidate; what is wrong with the request is told later."""
+    with suppress(UsageError):
+        tell_calls(_suite(request)[0].cases())
 
 
 def check_contract(

@@ -107,6 +107,8 @@ def compare(
     with ForkServer() as server:
         environment = machine(server)
         request = comparison.at_own_width(request)
+        if progress and progress.is_watched:
+            comparison.tell_candidates(request)
         with progress or Quiet() as shown:
             checked = comparison.check_contract(request, server, shown.stage)
     for found in checked.values():
