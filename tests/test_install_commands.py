@@ -58,6 +58,12 @@ def test_a_printed_command_works_in_a_clone_and_keeps_torch(page: str, command: 
     assert keeps_torch(command), f"{page}: pip install {command}"
 
 
+@pytest.mark.parametrize("page", sorted({page for page, command in COMMANDS if "detectors" in command}))
+def test_a_page_that_installs_detectors_names_their_licence(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert all("AGPL-3.0" in text[at.end() : at.end() + 120] for at in re.finditer(r"detectors\]", text))
+
+
 def test_the_pages_print_how_to_install_each_extra_that_a_command_asks_for() -> None:
     printed = " ".join(command for _, command in COMMANDS)
     asked = {*PACKAGES, *(extra for _, (extra, _) in brought("extras"))}

@@ -62,6 +62,14 @@ TEXTS = {
     "broken_contract": "The module does not meet the contract of context modules: see `ctxbench verify`.",
     "busy_machine": "the machine was not idle: {cores:.1f} cores in use by other processes",
     "slow_clock": "the GPU ran at {mhz} of {limit_mhz} MHz ({share:.0%}) under load: {reasons}",
+    "kept_by_content": (
+        "latency_{mode}_ms is no time of the module's work: a pass on an input that it had not seen takes "
+        "more than {multiple:g} times one on the same input again; the module keeps outputs by content."
+    ),
+    "impossible_time": (
+        "latency_{mode}_ms is impossible: {card} needs {least_ms:.3g} ms or more to write the {mib:.3g} MiB of "
+        "the output, and a pass takes less; they were not written in each pass."
+    ),
     "rate_above": (
         "More than the large matrix product that it is compared with: the product of this dtype is slow on this "
         "device, or the module computes in another dtype."

@@ -30,6 +30,7 @@ __all__ = [
     "present",
     "product",
     "seen",
+    "sheet_of",
     "sheets",
 ]
 
@@ -58,6 +59,10 @@ class Known(Protocol):
     title: str
     backend: Literal["cuda", "cpu"]
     memory_gib: float | None
+    l2_mib: float
+
+    @property
+    def bandwidth(self) -> float: ...
 
     def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
@@ -90,6 +95,15 @@ def sheets(names: Iterable[str]) -> dict[str, Known]:
             raise unknown("device", name, [*KINDS, *catalogues])
         found[name] = reader.device(name)
     return found
+
+
+def sheet_of(here: Device) -> Known | None:
+    """The data sheet of a device that is here, by the name under which it is sold; None if there is none."""
+    title = here.product(here.fingerprint())
+    catalogues: list[Catalogue] = loaded("devices")
+    return next(
+        (found for each in catalogues for name in each.names() if (found := each.device(name)).title == title), None
+    )
 
 
 def check(name: str, environment: Mapping[str, Any]) -> None:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 PROGRESS_S = 0.5
 # So many passes at least come between the first pass and the samples; one where `warmup_s` is 0.
 WARM_PASSES = 3
-# A pass that takes this share of the first one has been computed, and not found in a cache of the module's own.
-COMPUTED = 0.5
 # The columns of a mode.
 DETAILS: dict[str, type[int] | type[float] | type[str]] = {
     "ms": float,
@@ -162,8 +160,8 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
     first_s = 0.0 if measurement.execution.has_limit else one_pass.first_s
     warm = mode != MODES[0]
     latency = measure_latency(one_pass.step, clock, measurement.settings, first_s, warm, progress)
-    if latency.summary.median < COMPUTED * one_pass.first_s * 1e3:
-        measurement.check_input_is_read(one_pass.step)
+    if latency.summary.median < measurement.settings.sample_s * 1e3:  # a pass of the whole budget was computed
+        measurement.check_computed(one_pass.step, mode, latency.summary.median)
     measurement.emit(Samples(mode, latency.samples))
     measurement.report(latency.columns(mode))
     if measurement.device.queues:

@@ -254,8 +254,11 @@ class Measurement(Protocol):
         """A pass of any function of `x`; before a training step the gradients of `parameters` are dropped."""
         ...
 
-    def check_input_is_read(self, step: "Step") -> None:
-        """Raise StaleOutput if a pass gives the first pass's output for an input that has changed in its place."""
+    def check_computed(self, step: "Step", mode: Mode, ms: float) -> None:
+        """Raise StaleOutput if a pass gives the first pass's output for an input that has changed in its place.
+
+        Notes tell of passes, which take `ms`, that take less than their work.
+        """
         ...
 
     def emit(self, message: Message) -> object: ...

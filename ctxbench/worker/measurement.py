@@ -30,7 +30,7 @@ from ctxbench.model.failures import DoesNotFit, StaleOutput
 from ctxbench.model.messages import Doing, Message, Missing, Values
 from ctxbench.model.metric import Metric, Pass
 from ctxbench.registry import BUILT_IN
-from ctxbench.worker import drawn
+from ctxbench.worker import computed, drawn
 from ctxbench.worker.guards import SideEffects
 from ctxbench.worker.output import at_one_position, check_output, check_type
 
@@ -261,22 +261,34 @@ class CaseMeasurement:
         self._first = at_one_position(outputs[0])
         return Pass(step, seconds)
 
-    def check_input_is_read(self, step: Step) -> None:
+    def check_computed(self, step: Step, mode: Mode, ms: float) -> None:
         """Raise StaleOutput if a pass gives the first pass's output for an input that has changed in its place.
 
-        The input is negated for one pass. Where the output stays the same, as that of an even function does, a new
-        module tells whether this is one.
+        Notes tell of passes, which take `ms`, that take less than their work.
         """
+        outputs: list[Any] = []
         self.x.data.neg_()
         try:
-            if not torch.equal(at_one_position(step()), self._first):
-                return
-            torch.manual_seed(self.settings.seed)
-            model = self.case.made(self.device.torch).eval()
-            with torch.inference_mode(), self.autocast():
-                here, there = (at_one_position(model(each)) for each in (self.x.clone(), self.x.neg()))
+            seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
+            self._check_input_is_read(outputs[0])
         finally:
             self.x.data.neg_()
+        notes = [*computed.impossible(outputs.pop(), self.x, self.model, self.device, mode, ms)]
+        if seconds * 1e3 > computed.MULTIPLE * ms:
+            notes += computed.kept_by_content(step, self.x, self.clock(), mode, self.settings.seed + 2)
+        self.report({}, *notes)
+
+    def _check_input_is_read(self, y: Any) -> None:
+        """Raise StaleOutput if the output for the negated input is that of the first pass.
+
+        An even function gives that, too: a new module tells whether this is one.
+        """
+        if not torch.equal(at_one_position(y), self._first):
+            return
+        torch.manual_seed(self.settings.seed)
+        model = self.case.made(self.device.torch).eval()
+        with torch.inference_mode(), self.autocast():
+            here, there = (at_one_position(model(each)) for each in (self.x.clone(), self.x.neg()))
         if not torch.equal(here, there):
             raise StaleOutput(
                 "after the input has changed in its place, a pass gives the output of the input before; the passes "

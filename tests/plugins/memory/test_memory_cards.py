@@ -18,6 +18,8 @@ class Card:
     title: str
     memory_gib: float | None
     backend: Literal["cuda", "cpu"] = "cuda"
+    l2_mib: float = 2
+    bandwidth: float = 192e9
 
     def model_dump(self, *, mode: str) -> dict[str, Any]:
         return vars(self)
