@@ -302,6 +302,18 @@ def test_what_was_kept_for_another_task_or_by_other_code_is_counted_anew(folder:
     assert script.asked == 4
 
 
+@pytest.mark.parametrize(
+    "line", [b"no JSON", b"[]", b'{"type": "Values", "values": 3}', b'{"type": "Nothing"}', b"\xff"]
+)
+def test_a_sealed_line_that_is_no_message_is_counted_anew(line: bytes, folder: Path) -> None:
+    script = Counts()
+    told(CachedExecutor(script))
+    (path,) = folder.glob("*/*")
+    path.write_bytes(cache._sealed(path, b"".join(TOLD) + line + b"\n"))
+    assert told(CachedExecutor(script)) == told(CachedExecutor(script)) == TOLD
+    assert script.asked == 2
+
+
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_what_cannot_be_written_leaves_no_file(

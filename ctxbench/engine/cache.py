@@ -25,7 +25,7 @@ from ctxbench.engine.one_process import Executor
 from ctxbench.model.messages import Failure
 from ctxbench.registry.objects import SESSION
 from ctxbench.results.sources import code_digest
-from ctxbench.worker.lines import decode, encode
+from ctxbench.worker.lines import ProtocolError, decode, encode
 from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task
 
 # Set to anything, it has all counted anew.
@@ -108,9 +108,9 @@ class CachedExecutor:
         if self._cache.is_off or not isinstance(task, MeasureCase) or not _is_fixed(task):
             return self._executor.run(task, on_message, timeout_s)
         key = encode(task) + sheets_key([task.case.device])
-        if kept := self._cache.read(key):
-            for line in kept.splitlines():
-                on_message(decode(line))
+        if kept := self._kept(key):
+            for message in kept:
+                on_message(message)
             return Exit(0, 0, False, "")
         told: list[Reply] = []
 
@@ -122,6 +122,14 @@ class CachedExecutor:
         if ended == Exit(0, 0, False, "") and not any(isinstance(each, Failure | Imported) for each in told):
             self._cache.write(key, b"".join(map(encode, told)))
         return ended
+
+    def _kept(self, key: bytes) -> list[Reply]:
+        """Messages kept for a key; none where nothing is, or where a line is no message, whoever sealed it."""
+        try:
+            return [decode(line) for line in (self._cache.read(key) or b"").splitlines()]
+        except ProtocolError as error:
+            terminal.detail(f"{error}: counted again")
+            return []
 
 
 def _is_fixed(task: MeasureCase) -> bool:
