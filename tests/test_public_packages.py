@@ -1,5 +1,8 @@
 """Classes of public packages, as a person names them: parameters and products equal those of the real module."""
 
+import csv
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +13,8 @@ from ctxbench.metrics.params import count_params
 from ctxbench.model.case import one_case
 from ctxbench.plugins.macs.counter import count_macs
 
-pytestmark = [pytest.mark.slow, pytest.mark.extra("public"), pytest.mark.filterwarnings("ignore")]
-
+# A row for each class, which `python research/public_classes.py` writes.
+TABLE = Path(__file__).parents[1] / "results" / "public-classes" / "classes.csv"
 MAP, IMAGE = (1, 64, 16, 16), (1, 3, 64, 64)
 BLOCKS, NETS = "monai.networks.blocks", "monai.networks.nets"
 TWO = {"spatial_dims": 2}
@@ -64,6 +67,8 @@ NET_CASES: list[tuple[str, dict[str, Any]]] = [
     (f"{NETS}:HighResNet", {**TWO, "in_channels": 3}),
     (f"{NETS}:MedNeXt", {**TWO, "init_filters": 4, "in_channels": 3}),
     (f"{NETS}:SegResNet", {**TWO, "in_channels": 3}),
+    (f"{NETS}:SEResNet50", {**TWO, "in_channels": 3}),
+    (f"{NETS}:SEResNext50", {**TWO, "in_channels": 3}),
     (f"{NETS}:SwinUNETR", {"in_channels": 3, "out_channels": 2, "feature_size": 12, **TWO}),
     (f"{NETS}:UNETR", {"in_channels": 3, "out_channels": 2, "img_size": 64, "hidden_size": 96, "num_heads": 4, **TWO}),
     (f"{NETS}:ViT", {"in_channels": 3, "img_size": 64, "patch_size": 16, "hidden_size": 96, "num_heads": 4, **TWO}),
@@ -74,17 +79,42 @@ NET_CASES: list[tuple[str, dict[str, Any]]] = [
 CASES = [(*each, MAP) for each in BLOCK_CASES] + [(*each, IMAGE) for each in NET_CASES]
 
 
+def named(reference: str, hparams: dict[str, Any], shape: tuple[int, ...]) -> dict[str, str]:
+    """The cells of a row that say what was asked for."""
+    return {"class": reference, "settings": json.dumps(hparams), "shape": ",".join(map(str, shape))}
+
+
+def counted(reference: str, hparams: dict[str, Any], shape: tuple[int, ...]) -> dict[str, str]:
+    """The cells of a row that say what was counted: parameters, and the MACs of products in a pass."""
+    module, x = one_case(reference, {"shape": shape}, hparams).on_meta()
+    return {"params": str(count_params(module)), "macs_matmul": str(count_macs(module, x).macs_matmul)}
+
+
+def stored() -> list[dict[str, str]]:
+    with TABLE.open(encoding="utf-8") as file:
+        return [*csv.DictReader(file)]
+
+
+def test_the_table_in_the_docs_has_a_row_for_each_class() -> None:
+    asked = [named(*each) for each in CASES]
+    assert [{name: row[name] for name in asked[0]} for row in stored()] == asked
+
+
+@pytest.mark.slow
+@pytest.mark.extra("public")
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("reference", "hparams", "shape"), CASES, ids=lambda each: each if isinstance(each, str) else ""
 )
 def test_a_published_class_has_the_counts_of_the_module_that_it_names(
     reference: str, hparams: dict[str, Any], shape: tuple[int, ...]
 ) -> None:
-    case = one_case(reference, {"shape": shape}, hparams)
-    module, x = case.on_meta()
     torch.manual_seed(0)
-    real = case.build().eval()
+    real = one_case(reference, {"shape": shape}, hparams).build().eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         real(torch.randn(shape))
-    assert count_params(module) == sum(each.numel() for each in real.parameters())
-    assert count_macs(module, x).macs_matmul == counter.get_total_flops() // 2
+    params, products = sum(each.numel() for each in real.parameters()), counter.get_total_flops() // 2
+    found = counted(reference, hparams, shape)
+    assert found == {"params": str(params), "macs_matmul": str(products)}
+    row = next(each for each in stored() if named(reference, hparams, shape).items() <= each.items())
+    assert found.items() <= row.items(), "counts of another version: run `python research/public_classes.py`"
