@@ -12,7 +12,6 @@ from report_data import table3_run
 
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
-from ctxbench.plugins.profile.traces import NAMES, check_traces
 from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import tables
@@ -107,6 +106,8 @@ def test_a_run_does_not_write_into_a_log_of_one_s_own(tmp_path: Path, command: C
 
 @pytest.mark.plugin("profile")
 def test_traces_replace_their_own_alone(tmp_path: Path) -> None:
+    from ctxbench.plugins.profile.traces import NAMES, check_traces
+
     for name in NAMES:
         (tmp_path / name).write_text(json.dumps({"exporter": "ctxbench"}))
         check_traces(tmp_path)

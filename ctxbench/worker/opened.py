@@ -1,5 +1,6 @@
 """Files that a person's code opens and reads, such as settings: a number depends on them as on the code."""
 
+import importlib
 import os
 import stat
 import sys
@@ -7,8 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ctxbench
 from ctxbench.base import disk
 from ctxbench.base.call_sites import is_library
+from ctxbench.registry import BUILT_IN
 
 # Of the system and of its tools: what differs there is another machine, or another installation.
 SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib/")
@@ -21,9 +24,7 @@ _own: set[str] = set()
 @cache
 def listen() -> None:
     """From now on, keep each file that this process opens because a person's code asks for it."""
-    import ctxbench.modules
-
-    modules = [Path(each) for each in ctxbench.modules.__path__]
+    modules = [Path(each) for each in importlib.import_module(BUILT_IN).__path__]
     beside = [folder.parent / name for folder in modules for name in ("networks", "suites", "report")]
     _own.update(str(folder) for folder in (Path(ctxbench.__file__).parent, *modules, *beside))
     sys.addaudithook(_hear)

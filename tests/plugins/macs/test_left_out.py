@@ -14,7 +14,6 @@ from torch.nn import functional
 import ctxbench
 from ctxbench.base.notes import LACKS
 from ctxbench.base.number import Number, order, reason_not_comparable
-from ctxbench.plugins.compare.ranking import Standing, front, ranked, sentences
 from ctxbench.plugins.macs.counter import MacCount, count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 
@@ -112,7 +111,10 @@ def test_each_loss_has_a_rule(loss: Callable[..., Tensor]) -> None:
     assert count(loss, (2, 3), (2, 3)).uncounted == {}
 
 
+@pytest.mark.plugin("compare")
 def test_no_verdict_rests_on_a_number_that_lacks_work() -> None:
+    from ctxbench.plugins.compare.ranking import Standing, front, ranked, sentences
+
     part, whole, same = Number(10, lacks="2 FFTs"), Number(1000), Number(20, lacks="2 FFTs")
     assert (part.reason_not_comparable, order(part, whole)) == ("it does not include 2 FFTs", 0)
     assert reason_not_comparable(whole, part) == "it does not include 2 FFTs"
@@ -128,7 +130,10 @@ def test_no_verdict_rests_on_a_number_that_lacks_work() -> None:
     ]
 
 
-def test_a_filter_by_fft_dominates_nothing_in_macs(tmp_path: Path) -> None:
+@pytest.mark.processes
+@pytest.mark.plugin("compare")
+@pytest.mark.plugin("show")
+def test_a_filter_by_fft_dominates_nothing_in_macs(shared_server: None, tmp_path: Path) -> None:
     path = tmp_path / "block.py"
     path.write_text(FILTER)
     asked: dict[str, Any] = {"shape": (1, 64, 8, 8), "metrics": ["params", "macs"], "rank_by": "params"}
@@ -148,7 +153,9 @@ def test_a_filter_by_fft_dominates_nothing_in_macs(tmp_path: Path) -> None:
     assert f"macs does not include {FFTS}" in told
 
 
-def test_a_comparison_says_why_a_row_has_no_count(tmp_path: Path) -> None:
+@pytest.mark.processes
+@pytest.mark.plugin("compare")
+def test_a_comparison_says_why_a_row_has_no_count(shared_server: None, tmp_path: Path) -> None:
     path = tmp_path / "block.py"
     path.write_text(FILTER.replace("return torch.fft", "x.mean().item()\n        return torch.fft"))
     asked: dict[str, Any] = {"shape": (1, 64, 8, 8), "metrics": ["params", "macs", "memory"], "rank_by": "params"}
