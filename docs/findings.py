@@ -254,6 +254,5 @@ def network_shares() -> str:
 def _shares() -> pd.DataFrame:
     """Percent that each module adds to each network at LARGE_IMAGE."""
     found = pd.concat((table.data for table in network_tables(stored_run("networks-cpu"))), ignore_index=True)
-    return found[found["shape"] == LARGE_IMAGE].assign(
-        network=[Reference.parse(each).name for each in found["network"]]
-    )
+    found = found[found["shape"] == LARGE_IMAGE]
+    return found.assign(network=[Reference.parse(each).name for each in found["network"]])

@@ -152,8 +152,9 @@ def test_a_class_outside_a_package_is_named_by_its_file(module: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
 def test_a_setting_given_twice_is_a_grid_and_a_column_of_the_frame(
-    suite_file: SuiteFile, module: Path, tmp_path: Path
+    suite_file: SuiteFile, module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # below which a suite may name code
     chosen = parse(["width=3", "Mine.width=4", "Mine.width=5"])
     assert chosen == {"": {"width": 3}, "Mine": {"width": [4, 5]}}
     assert parse(["width=3", "width=3"]) == {"": {"width": 3}}

@@ -234,7 +234,9 @@ def test_retry_failed_measures_failed_cases_again(
     monkeypatch.chdir(tmp_path)  # code below the working folder is one's own, also where it is other code today
     module = tmp_path / "flaky.py"
     module.write_text(FAILING.read_text())
-    suite = suite_file([f"{FAILING}:Failing", f"{module}:Raise"])
+    failing = tmp_path / "failing.py"
+    failing.write_text(FAILING.read_text())
+    suite = suite_file([f"{failing}:Failing", f"{module}:Raise"])
     run = ctxbench.run(str(suite), out=tmp_path / "run")
     assert run.failed == 1
     assert resume(run.path, run_its_code=True).failed == 1

@@ -14,7 +14,8 @@ from ctxbench.model.read_suite import load
 from ctxbench.registry.reference import Reference
 
 Command = Callable[..., Any]
-KEYS = [*registry.names(), "identity"]
+NAMES = registry.names()
+KEYS = [*NAMES, "identity"]
 # A 3x3 convolution of 8 channels: 8 * 8 * 9 + 8 parameters; at 1x8x6x5 their products are 576 * 30.
 PARAMS, MACS, SHAPE = 584, 17_280, "1,8,6,5"
 
@@ -75,11 +76,11 @@ def test_a_class_called_as_a_key_is_not_that_keys_module(mine: Path, key: str) -
 
 
 def test_a_run_has_both_rows_of_each_name(shared_server: None, mine: Path, tmp_path: Path) -> None:
-    names = [f"{mine}:{key}" for key in registry.names()]
+    names = [f"{mine}:{key}" for key in NAMES]
     asked: dict[str, Any] = {"shape": (1, 8, 6, 5), "metrics": ["params"], "static": True, "in_process": True}
     run = ctxbench.run("quick", modules=[*names, "eca", "linear"], out=tmp_path / "run", **asked)
     rows = run.frame.set_index("module")["params"]
-    assert [rows[f"mine.{key}"] for key in registry.names()] == [PARAMS] * len(names)
+    assert [rows[f"mine.{key}"] for key in NAMES] == [PARAMS] * len(names)
     assert {key: rows[key] for key in ("eca", "linear")} == {"eca": 3, "linear": 91}
     references = dict(zip(run.frame["module"], run.frame["reference"], strict=True))
     assert references["mine.se"] == f"{mine}:se"

@@ -1,10 +1,10 @@
 """Files that a person's code opens and reads, such as settings: a number depends on them as on the code."""
 
-import importlib
 import os
 import stat
 import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ _own: set[str] = set()
 @cache
 def listen() -> None:
     """From now on, keep each file that this process opens because a person's code asks for it."""
-    modules = [Path(each) for each in importlib.import_module(BUILT_IN).__path__]
+    found = find_spec(BUILT_IN)
+    modules = [Path(each) for each in (found and found.submodule_search_locations) or ()]
     beside = [folder.parent / name for folder in modules for name in ("networks", "suites", "report")]
     _own.update(str(folder) for folder in (Path(ctxbench.__file__).parent, *modules, *beside))
     sys.addaudithook(_hear)

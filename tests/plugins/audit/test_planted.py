@@ -1,5 +1,6 @@
 """Wrong figures in two honest tables: none is called equal, each has a reason, and no honest one is accused."""
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -84,7 +85,8 @@ def audited(tmp_path: Path, figures: Mapping[tuple[str, str], str]) -> dict[tupl
         assert isinstance(printed, dict)
         printed[quantity] = text
     table = Published.model_validate(published(rows))
-    return {(each.row, each.quantity): each for each in judge(Recount(tmp_path / "paper.toml", table, stored))}
+    with contextlib.chdir(tmp_path):  # below which a table may name code
+        return {(each.row, each.quantity): each for each in judge(Recount(tmp_path / "paper.toml", table, stored))}
 
 
 def g(value: float, decimals: int = 2) -> str:
