@@ -1,9 +1,9 @@
 """Runs tests beside busy loops and at half speed: a test that fails then depends on how fast the machine is.
 
-`python tests/under_load.py [PYTEST ARGUMENT]...`: once beside a busy loop on each core, with the files in a random
-order, then once while the tests and all that they start are stopped (SIGSTOP) for half of the time. Without arguments
-it starts `make test` and `make long` side by side, and at half speed what waits for processes most. Needs Linux and
-nothing else, no cgroup and no rights.
+`python tests/under_load.py [PYTEST ARGUMENT]...`: in the copy of the tracked files, once beside a busy loop on each core,
+with the files in a random order, then once while the tests and all that they start are stopped (SIGSTOP) for half of
+the time. Without arguments it starts `make test` and `make long` side by side, and at half speed what waits for
+processes most. Needs Linux and nothing else, no cgroup and no rights.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
+from tracked import COPY, PYTHON
 
 ROOT = Path(__file__).parent.parent
 PARALLEL = ("-n", "2", "--dist", "loadscope", "--no-loadscope-reorder")
@@ -80,18 +81,18 @@ def side_by_side(environment: Mapping[str, str]) -> int:
 
 
 def main() -> int:
-    pytest = [sys.executable, "-m", "pytest", *sys.argv[1:], *PARALLEL]
+    pytest = [str(PYTHON / "bin" / "python"), "-m", "pytest", *sys.argv[1:], *PARALLEL]
     # On the machine of the tests alone: beside busy loops no real time is judged.
     environment = {"CTXBENCH_TEST_ORDER": "random", **os.environ, "CTXBENCH_TEST_MACHINE": "quiet"}
     with busy_loops():
         print(f"beside {len(os.sched_getaffinity(0))} busy loops", flush=True)
         if sys.argv[1:]:
-            failed = subprocess.run([*pytest, "-m", "not timing"], env=environment, check=False).returncode
+            failed = subprocess.run([*pytest, "-m", "not timing"], env=environment, cwd=COPY, check=False).returncode
         else:
             failed = side_by_side(environment)
     print("at half speed", flush=True)
-    files = [] if sys.argv[1:] else [str(Path(__file__).parent / name) for name in FILES]
-    with subprocess.Popen([*pytest, *files, "-m", "not timing and not long"], env=environment) as tests:
+    files = [] if sys.argv[1:] else [f"tests/{name}" for name in FILES]
+    with subprocess.Popen([*pytest, *files, "-m", "not timing and not long"], env=environment, cwd=COPY) as tests:
         hold_to_half(tests)
     return failed or tests.returncode
 
