@@ -1,8 +1,8 @@
 """Runs tests beside busy loops and at half speed: a test that fails then depends on how fast the machine is.
 
-`python tests/under_load.py [PYTEST ARGUMENT]...`: in the copy of the tracked files, once beside a busy loop on each core,
-with the files in a random order, then once while the tests and all that they start are stopped (SIGSTOP) for half of
-the time. Without arguments it starts `make test` and `make long` side by side, and at half speed what waits for
+`python tests/under_load.py [PYTEST ARGUMENT]...`: in the copy of the tracked files, once beside a busy loop on each
+core, with the files in a random order, then once while the tests and all that they start are stopped (SIGSTOP) for
+half of the time. Without arguments it starts `make test` and `make long` side by side, and at half speed what waits for
 processes most. Needs Linux and nothing else, no cgroup and no rights.
 """
 
