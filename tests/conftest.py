@@ -84,10 +84,6 @@ for _name in (ORDER, SAMPLE):
     if os.environ.get(_name) == "random":
         os.environ[_name] = str(random.randrange(10**6))
 
-# Where the children of the server that tests share work; of a server the file that says it (`start/sitecustomize.py`).
-FOLDER = "CTXBENCH_TEST_FOLDER"
-server_folders: dict[ForkServer, Path] = {}
-
 # The commands that went with a plugin, where tests/delete_plugins.py proves that the rest holds.
 GONE = set(os.environ.get("CTXBENCH_TEST_GONE", "").split())
 
@@ -203,13 +199,8 @@ def plain_kernels() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """A server whose children work in the folder that `FOLDER` names; it was itself started in another one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(FOLDER, str(tmp_path_factory.mktemp("server") / "folder"))
-        server = ForkServer()
-        server_folders[server] = Path(os.environ[FOLDER])
-    with server:
+def one_server() -> Iterator[ForkServer]:
+    with ForkServer() as server:
         yield server
 
 
@@ -228,12 +219,8 @@ def module_server(one_server: ForkServer) -> Iterator[None]:
 
 
 def _share(server: ForkServer, patch: pytest.MonkeyPatch) -> None:
-    def begin(*arguments: Any, **settings: Any) -> nullcontext[ForkServer]:
-        server_folders[server].write_text(str(Path.cwd()), encoding="utf-8")
-        return nullcontext(server)
-
     for module in ("ctxbench.engine.run", "ctxbench.engine.client"):
-        patch.setattr(f"{module}.ForkServer", begin)
+        patch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -102,7 +103,8 @@ def test_what_needs_no_clock_prints_what_it_does_on_linux(
 def test_a_suite_is_measured_with_a_note_of_what_could_not_be_set(
     on: On, suite_file: SuiteFile, tmp_path: Path, system: str
 ) -> None:
-    suite = suite_file(["linear", f"{FIXTURES / 'failing.py'}:Quit"], ("params", "macs", "memory", "latency"))
+    failing = Path(shutil.copy(FIXTURES / "failing.py", tmp_path))
+    suite = suite_file(["linear", f"{failing}:Quit"], ("params", "macs", "memory", "latency"))
     done = on(system, "-m", "ctxbench", "run", "--suite", suite, "--out", "run")
     assert done.returncode == 1, done.stderr
     with (tmp_path / "run" / "records.csv").open(newline="") as file:

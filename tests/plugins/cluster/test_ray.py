@@ -225,7 +225,10 @@ def test_a_slot_that_is_gone_or_silent_is_lost(node: Any, monkeypatch: pytest.Mo
             again.call("describe", 0.0001, [])
 
 
-def test_how_a_child_ended_is_known_in_an_actor(node: Any, tmp_path: Path, suite_file: SuiteFile) -> None:
+def test_how_a_child_ended_is_known_in_an_actor(
+    node: Any, tmp_path: Path, suite_file: SuiteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # below which a suite may name code
     module = tmp_path / "crashes.py"
     module.write_text(CRASHES)
     suite = suite_file([f"{module}:Crashes"], processes=1)

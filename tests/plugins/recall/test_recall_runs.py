@@ -110,8 +110,9 @@ def test_trainings_have_a_time_limit_of_their_own() -> None:
 
 @pytest.mark.processes
 def test_a_row_has_the_accuracies_of_its_seeds_and_why_there_is_none(
-    command: Callable[..., Done], tmp_path: Path
+    command: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # below which a suite may name code
     broken = tmp_path / "mine.py"
     broken.write_text(
         "import torch\n\n\nclass Breaks(torch.nn.Module):\n    def __init__(self, channels: int) -> None:\n"

@@ -219,7 +219,10 @@ def test_a_run_has_times_of_inference_the_export_and_no_training(
 
 @pytest.mark.processes
 @pytest.mark.parametrize("way", HAVE[:1])
-def test_an_export_has_a_time_limit_of_its_own(way: Exported, command: Callable[..., Done], tmp_path: Path) -> None:
+def test_an_export_has_a_time_limit_of_its_own(
+    way: Exported, command: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # below which a suite may name code
     path, out = tmp_path / "hangs.py", tmp_path / "run"
     path.write_text(HANGS, encoding="utf-8")
     suite = tmp_path / "one.toml"
