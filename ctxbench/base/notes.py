@@ -9,9 +9,9 @@ from typing import Any
 from ctxbench.base.errors import UsageError
 from ctxbench.plugin import brought
 
-# The codes of notes after which no verdict rests on a row's times, or on the row.
-# Of a number that another seed changes, which no gate compares.
+# The code of a note on a number that another seed changes, which no gate compares.
 DRAWN = "drawn"
+# The codes of notes after which no verdict rests on a row's times, or on the row.
 DISTURBED, BROKEN = "disturbed", "broken_contract"
 # The code of a note on work that a number does not include.
 LACKS = "lacks"

@@ -6,6 +6,7 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import ctxbench
@@ -53,12 +54,12 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _asked_by_a_person() -> bool:
     """Return whether the innermost code that is of no library is not of ctxbench."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith("<") and not _of_library(file):
             return not _of_ctxbench(file)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 

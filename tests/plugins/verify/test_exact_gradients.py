@@ -52,7 +52,8 @@ def scaled(first: float, second: float) -> type[nn.Module]:
             self.factor = nn.Parameter(torch.ones(1, channels, 1, 1))
 
         def forward(self, x: Tensor) -> Tensor:
-            y: Tensor = super().forward(Scale.apply(x, self.factor, (first, second)))  # type: ignore[no-untyped-call]
+            scaled = Scale.apply(x, self.factor, (first, second))  # type: ignore[no-untyped-call]  # PyTorch's
+            y: Tensor = super().forward(scaled)
             return y + 0.5 * x
 
     return Scaled
