@@ -224,7 +224,7 @@ def requested(asked: Convolution) -> tuple[int, str]:
     """Bytes that PyTorch requests during the second call, less its output's; milliseconds of the third."""
     import torch
 
-    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = asked.tf32, False
+    torch.backends.cudnn.set_flags(_allow_tf32=asked.tf32, _benchmark=False, _fp32_precision=None)
     kind = getattr(torch, asked.dtype)
     image, weight, grad = (
         torch.randn(shape, device="cuda", dtype=kind) for shape in (asked.image, asked.weight, asked.output)

@@ -140,7 +140,8 @@ def trials() -> list[Trial]:
 
 
 def measure(out: Path, deadline: float) -> None:
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.set_flags(_allow_tf32=False, _fp32_precision=None)
     go_through(trials(), out / "gradients.csv", KEYS, COLUMNS, compared, deadline)
 
 

@@ -22,6 +22,8 @@ class Block(nn.Module):
     def forward(self, x):
         return x + self.mix(x)
 """
+# What the import of `torch.testing._internal.common_utils` does: attributes of `torch.backends` cannot be set any more.
+FROZEN = "torch.backends.disable_global_flags()"
 LINES = (
     'torch.set_float32_matmul_precision("high")',
     'torch.set_float32_matmul_precision("medium")',
@@ -30,15 +32,17 @@ LINES = (
     'torch.backends.mkldnn.matmul.fp32_precision = "bf16"',
     "torch.backends.cuda.matmul.allow_tf32 = True",
     "torch.backends.cudnn.allow_tf32 = False",
+    FROZEN,
 )
 
 
 @pytest.fixture(autouse=True)
-def _kept() -> Any:
-    yield
+def _kept(monkeypatch: pytest.MonkeyPatch) -> Any:
     backends: Any = torch.backends
+    monkeypatch.setitem(vars(backends.m), "__allow_nonbracketed_mutation_flag", True)
+    yield
     for backend in (backends, backends.cudnn, backends.mkldnn):
-        backend.fp32_precision = "none"
+        backend.set_flags(_fp32_precision="none")
     torch.set_float32_matmul_precision("highest")
 
 
@@ -56,7 +60,9 @@ def test_the_dtype_of_a_case_decides_the_precision(line: str) -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
-@pytest.mark.parametrize(("line", "noted"), [(LINES[0], "mkldnn.matmul"), (LINES[2], "fp32_precision"), ("", "")])
+@pytest.mark.parametrize(
+    ("line", "noted"), [(LINES[0], "mkldnn.matmul"), (LINES[2], "fp32_precision"), (FROZEN, ""), ("", "")]
+)
 def test_a_file_that_sets_it_has_its_row_and_a_note(tmp_path: Path, line: str, noted: str) -> None:
     (tmp_path / "block.py").write_text(FILE.format(line=line))
     run = ctxbench.run(

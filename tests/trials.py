@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -77,14 +77,17 @@ def left(before: Set[str]) -> list[str]:
 
 
 def processes() -> set[str]:
-    """The names and numbers of what this process and its fork servers have started."""
-    found = set()
-    for each in psutil.Process().children(recursive=True):
-        try:
-            found.add(f"{each.name()} {each.pid}")
-        except psutil.NoSuchProcess:
-            continue
-    return found
+    """The names and numbers of what this process and its fork server have started, less the server itself.
+
+    All trials share one, which is started again where it was ended: by a file, or as what does not react in time.
+    """
+    found, own = {}, psutil.Process()
+    for each in own.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            is_server = each.ppid() == own.pid and "ctxbench.worker.fork_server" in each.cmdline()
+            found[f"{each.name()} {each.pid}"] = is_server
+    servers = [name for name, is_server in found.items() if is_server]
+    return found.keys() - servers[:1]
 
 
 @contextmanager

@@ -76,13 +76,14 @@ class Device(ABC):
 
         if threads is not None:
             torch.set_num_threads(threads)
-        # Whatever a module's file has set: each backend's own precision, after what they would inherit.
+        # Whatever a module's file has set: each backend's own precision, after what they would inherit. By `set_flags`,
+        # since the attributes cannot be set once a file has imported `torch.testing._internal`.
         backends: Any = torch.backends
         for backend in (backends, backends.cudnn, backends.mkldnn):
-            backend.fp32_precision = "none"
+            backend.set_flags(_fp32_precision="none")
         torch.set_float32_matmul_precision("high" if dtype == TF32 else "highest")
-        torch.backends.cudnn.allow_tf32 = dtype in (TF32, TF32_CONVOLUTIONS)
-        torch.backends.cudnn.benchmark = cudnn_benchmark
+        tf32 = dtype in (TF32, TF32_CONVOLUTIONS)
+        backends.cudnn.set_flags(_allow_tf32=tf32, _benchmark=cudnn_benchmark, _fp32_precision=None)
 
     def flags(self) -> dict[str, Any]:
         """The flags as they are now, read back from torch."""

@@ -79,19 +79,15 @@ def _settings_kept() -> Iterator[None]:
     """Set torch's threads and flags, which are the whole process's, back to what they were."""
     import torch
 
-    flags = (
-        (torch.backends.cuda.matmul, "allow_tf32"),
-        (torch.backends.cudnn, "allow_tf32"),
-        (torch.backends.cudnn, "benchmark"),
-    )
-    threads_before = torch.get_num_threads()
-    flags_before = [(owner, name, getattr(owner, name)) for owner, name in flags]
+    threads_before, products_before = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+    cudnn: Any = torch.backends.cudnn
+    cudnn_before = {"_allow_tf32": cudnn.allow_tf32, "_benchmark": cudnn.benchmark, "_fp32_precision": None}
     try:
         yield
     finally:
         torch.set_num_threads(threads_before)
-        for owner, name, value in flags_before:
-            setattr(owner, name, value)
+        torch.backends.cuda.matmul.allow_tf32 = products_before
+        cudnn.set_flags(**cudnn_before)
 
 
 def _case(
