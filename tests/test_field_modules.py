@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 from field_cases import CASES, FEW, Shape
+from reference_attention import REFERENCES as ATTENTION
 from reference_attention import project
 from reference_blocks import REFERENCES as BLOCKS
 from reference_field import REFERENCES as FIELD
 from reference_field import em_steps
 from reference_mixers import REFERENCES as MIXERS
 from reference_scans import SCAN_REFERENCES
+from test_hams import HAMS
 from test_macs import assert_torchprofile_agrees
 from torch import Tensor, nn
 
@@ -31,6 +33,11 @@ pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES | MIXERS
 FULL: Shape = (1, 512, 128, 128)
+PLACES = """A block needs four entries in the tests:
+its equations in float64, in REFERENCES of a tests/reference_*.py;
+each hyper-parameter moved by a case, in CASES of tests/field_cases.py;
+its params and MACs at the full shape, in FIGURES (or PRODUCTS) of tests/test_field_modules.py;
+its params at three widths, in PARAMS of tests/test_blocks.py, if public weights of it can be loaded."""
 
 # Params and MACs at the full shape, as counted on the public code.
 FIGURES: dict[str, tuple[int, int]] = {
@@ -125,6 +132,7 @@ def test_output_and_gradients_are_those_of_the_equations(
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     leaves = leaves_of(module, x)
     y = module(x)
+    assert key in REFERENCES, PLACES
     expected = REFERENCES[key](leaves, leaves["input"], training, **hparams)
     torch.testing.assert_close(y, expected, rtol=1e-9, atol=1e-9)
     weights = positions_first(torch.randn_like(y))
@@ -170,6 +178,7 @@ def test_the_closed_forms_are_the_counts_and_torchprofile_s(key: str, shape: Sha
 def test_the_figures_at_the_full_shape(key: str) -> None:
     """FIGURES by the closed forms, which `test_macs.py` finds to be the counts."""
     entry = registry.get(key)
+    assert key in FIGURES or key in PRODUCTS, PLACES
     if key in FIGURES:
         assert (entry.closed_form("params", FULL), entry.closed_form("macs", FULL)) == FIGURES[key]
     else:
@@ -177,6 +186,12 @@ def test_the_figures_at_the_full_shape(key: str) -> None:
             module = entry.build(FULL[1])
         count = count_macs(module, torch.empty(FULL, device="meta"))
         assert (count_params(module), count.macs_matmul) == PRODUCTS[key]
+
+
+def test_each_block_of_the_registry_has_a_reference() -> None:
+    own = {each.key for each in registry.entries() if each.reference.startswith(registry.BUILT_IN)}
+    tested = {case for case, _, _ in CASES} & REFERENCES.keys() & (FIGURES.keys() | PRODUCTS.keys())
+    assert own - tested - {*ATTENTION, *(f"ham_{each}" for each in HAMS), "identity"} == set(), PLACES
 
 
 def test_the_declared_growth_is_that_of_the_macs() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from report_data import add, definition, medians, new_run, record, scaling_run, 
 
 from ctxbench.base.notes import LACKS, Note
 from ctxbench.base.number import Number, significant
-from ctxbench.model.metrics import quantity
+from ctxbench.model.metric import Derivation
+from ctxbench.model.metrics import quantities, quantity
 from ctxbench.report.published import scaled_unit
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.runs import compare_runs
@@ -369,3 +371,30 @@ def test_a_convention_names_only_what_rows_have(tmp_path: Path) -> None:
     add(folder, compiled)
     caption = " ".join(table_of(folder.path).caption)
     assert "predicted: for CUDA, without a device" in caption
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (lambda row, params: row["macs"] / params, "ZeroDivisionError: division by zero"),
+        (lambda row, params: math.inf * (params + 1), "ValueError: the result is inf"),
+        (lambda row, params: row["parms"], "KeyError: 'parms'"),
+    ],
+)
+def test_a_derivation_that_fails_is_a_note_of_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Callable[[Any, float], float], reason: str
+) -> None:
+    failing = replace(quantity("macs_per_s"), key="each", column="each", title="MACs a parameter")
+    derive = Derivation("params", ("macs",), value)
+    monkeypatch.setitem(quantities(), "each", replace(failing, derive=derive))
+    folder = new_run(tmp_path / "run")
+    add(folder, record("simam", params=0, macs=8, latency_infer_ms=2.0))
+    add(folder, record("sa", params=4, macs=None, latency_infer_ms=2.0))
+    rows = folder.rows()
+    assert [(row["each"], row["throughput_infer"], len(row["notes"])) for row in rows] == [
+        (None, 500, 1),
+        (None, 500, 0),
+    ]
+    table = table_of(folder.path)
+    sentence = f"MACs a parameter cannot be derived from this row's numbers: {reason}"
+    assert [notes_of(table, row.cells[0]) for row in table.rows] == [[sentence], []]

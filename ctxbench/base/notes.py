@@ -25,6 +25,7 @@ TEXTS = {
         "row's memory and times; memory and profile list it as the wrapper's layout."
     ),
     "lacks": "It does not include {work}.",
+    "not_derived": "{title} cannot be derived from this row's numbers: {reason}",
     "drawn": "the module draws its structure: {column} is {first} under one seed and {second} under another",
     "reused": "reused from {path}",
     "params_differ": "the declared closed form gives {declared} params, the module has {counted}",

@@ -136,9 +136,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """Derivation of a quantity from a record: `value(row, ms)`, with the time in ms of the quantity `source`.
+    """Derivation of a quantity from a record: `value(row, number)`, with the number of the quantity `source`.
 
-    It falls or rises with that time. The columns `needs` must be known as well.
+    That is a time in ms, or another number in units of one. The value falls or rises with it. The columns `needs` must
+    be known as well. What it raises, such as ZeroDivisionError, becomes a note of the row.
     """
 
     source: str

@@ -1,6 +1,7 @@
 """The tables of a run folder: their columns, and what a reader gets of them."""
 
 import json
+import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -10,10 +11,10 @@ from typing import Any
 from ctxbench.base import limits
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
-from ctxbench.base.notes import parsed
+from ctxbench.base.notes import Note, parsed
 from ctxbench.model.control import STREAM
-from ctxbench.model.metric import POSITIVE, Column
-from ctxbench.model.metrics import quantities
+from ctxbench.model.metric import POSITIVE, Column, Derivation, RecordRow
+from ctxbench.model.metrics import quantities, read_number
 from ctxbench.model.record import columns
 from ctxbench.results.csv_file import read_columns
 from ctxbench.results.rows import rows_in
@@ -118,10 +119,29 @@ def _numbers(text: str, path: Path, line: int) -> list[int]:
 
 
 def add_derived(rows: Sequence[dict[str, Any]]) -> None:
-    """Give records the quantities that derive from others; None in a row that lacks one of them."""
+    """Give records the quantities that derive from others; None in a row that lacks one of them.
+
+    A derivation that fails for a row, or gives no finite number, is a note of that row.
+    """
     for quantity in quantities().values():
-        if derive := quantity.derive:
-            source = quantities()[derive.source].column
-            for row in rows:
-                is_known = None not in [row[name] for name in (source, *derive.needs)]
-                row[quantity.column] = derive.value(row, row[source]) if is_known else None
+        if not (derive := quantity.derive):
+            continue
+        for row in rows:
+            try:
+                row[quantity.column] = _derived(row, derive)
+                read_number(row, quantity)  # its interval and medians, too
+            except Exception as error:  # by code of a plugin, for whose fault no other number of the run is lost
+                row[quantity.column] = None
+                reason = f"{type(error).__name__}: {error}"
+                row["notes"].append(Note("not_derived", {"title": quantity.title, "reason": reason}, quantity.key))
+
+
+def _derived(row: RecordRow, derive: Derivation) -> float | None:
+    """The value of a quantity that derives from others. ValueError for one that is not finite."""
+    source = quantities()[derive.source].column
+    if None in [row[name] for name in (source, *derive.needs)]:
+        return None
+    value = derive.value(row, row[source])
+    if not math.isfinite(value):
+        raise ValueError(f"the result is {value}")
+    return value
