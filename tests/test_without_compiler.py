@@ -2,8 +2,15 @@
 
 import subprocess
 import sys
+from typing import cast
 
 import pytest
+from forked import in_fork
+
+from ctxbench.engine.remote import task_of
+from ctxbench.model.case import Case
+from ctxbench.worker.protocol import Ask, Reply
+from ctxbench.worker.questions import answer
 
 # Batch norm, a view's gradient and a checkpoint each import the compiler; a checkpoint does so in any case.
 CODE = """
@@ -48,3 +55,30 @@ def test_the_numbers_are_those_with_the_compiler_imported_first() -> None:
     ]
     assert printed[0] == printed[1]
     assert printed[0].count(",") == 2 * 4
+
+
+def imported(task: Ask) -> set[str]:
+    """Modules of torch's compiler that the answer to a question imports, in a process that has run nothing yet."""
+
+    def emit(reply: Reply) -> bytes:
+        assert type(reply).__name__ == "Payload", reply
+        return b""
+
+    answer(task, emit)
+    return {"torch._dynamo", "sympy"} & {*sys.modules}
+
+
+SS2D = Case("ss2d", "ctxbench.modules.ss2d:SelectiveScan2d", {}, (1, 8, 4, 4))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "task",
+    [
+        task_of("memory", SS2D, "train", "cuda", None, "sum", "adamw", None),
+        task_of("contract", SS2D.reference, 8, {}, (5, 4), None, False, 60.0, []),
+    ],
+    ids=lambda task: cast(str, task.question),
+)
+def test_a_child_that_compiles_nothing_imports_no_compiler(task: Ask) -> None:
+    assert in_fork(imported, task) == set()

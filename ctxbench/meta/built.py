@@ -11,6 +11,7 @@ from torch.nn.modules import module as hooks
 
 from ctxbench.base.errors import UsageError
 from ctxbench.meta.on_meta import on_meta
+from ctxbench.meta.without_compiler import without_compiler
 
 # The share of the free memory that a module's weights may take where it has to be built with data.
 SHARE = 0.5
@@ -24,7 +25,7 @@ def without_data(build: Callable[[], nn.Module]) -> nn.Module:
     the free memory there. Else what it raises there is passed on.
     """
     try:
-        with torch.device("meta"):
+        with without_compiler(), torch.device("meta"):
             return build()
     except UsageError:
         raise

@@ -7,7 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ctxbench.meta.without_compiler import without_compiler
 
+
+@without_compiler()
 def on_meta(module: nn.Module) -> nn.Module:
     """A deep copy whose parameters and buffers are on the meta device; only the data of scripted parts is copied.
 

@@ -167,8 +167,10 @@ def _name_of_made(function: "Callable[..., nn.Module]") -> str:
     """The name of what a function makes, for 64 channels if it takes a number; `function` if it makes no module."""
     import torch
 
+    from ctxbench.meta.without_compiler import without_compiler
+
     try:
-        with torch.device("meta"):
+        with without_compiler(), torch.device("meta"):
             made = function(*[64] * bool(inspect.signature(function).parameters))
     except Exception:  # told where it is built to be measured
         return "function"

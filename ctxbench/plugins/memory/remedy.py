@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from ctxbench.base.call_sites import WRAPPER
 from ctxbench.base.mode import Mode
 from ctxbench.meta.on_meta import on_meta
+from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import Device
 from ctxbench.plugins.memory.predict import predict_peak
@@ -32,6 +33,7 @@ class Remedy:
     peak_bytes: int
 
 
+@without_compiler()
 def remedies(
     module: nn.Module,
     *inputs: Any,

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from ctxbench.base.call_sites import CallSites
 from ctxbench.meta.autocast import Autocast
+from ctxbench.meta.without_compiler import without_compiler
 
 # Factors of a standard normal input: with four times the last one, the input's own numbers overflow in float16.
 SCALES = tuple(4**power for power in range(7))
@@ -127,7 +128,7 @@ class _Pass(TorchDispatchMode):
         gradient = torch.randn(y.shape, generator=torch.Generator().manual_seed(self._seed)).to(y)
         wanted = [self._x, *(each for each in self._model.parameters() if each.requires_grad)]
         self._in_backward = True
-        with self:
+        with self, without_compiler():
             gradients = torch.autograd.grad(y, wanted, gradient, allow_unused=True)
         self._results += [each for each in gradients if each is not None]
 

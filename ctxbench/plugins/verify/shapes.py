@@ -9,6 +9,7 @@ import torch
 from ctxbench.meta.built import without_data
 from ctxbench.meta.influence import forward
 from ctxbench.meta.outputs import tensors_of
+from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.model.dtype_names import dtypes, name_of
 from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.verify.advice import NETWORK, OWN, advice
@@ -111,6 +112,7 @@ def _taken_size(subject: Subject) -> tuple[int, int] | None:
     return next((each for each in OTHER_SIZES if output_size(subject, each) == (each, "")), None)
 
 
+@without_compiler()
 def device(subject: Subject) -> CheckResult:
     """The output is on the input's device; checked on torch's meta device, which every machine has."""
     module = without_data(subject.build).eval()
