@@ -30,7 +30,7 @@ from ctxbench.model.conditions import from_columns
 from ctxbench.model.metrics import metrics
 from ctxbench.model.record import Record
 from ctxbench.plugin import plugins
-from ctxbench.results.csv_file import csv_line, csv_rows
+from ctxbench.results.csv_file import csv_line, csv_rows, stored
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import STREAMS, read_records
 
@@ -133,24 +133,35 @@ def stale(rows: Iterable[Row]) -> list[str]:
 def run_anew(run: Path, command: str) -> None:
     """Runs the command of a static run again, in the place of the run; without the streams, which git does not keep."""
     program, *arguments = shlex.split(command)
+    packed = [*run.glob("*.csv.gz")]
     shutil.rmtree(run)
     subprocess.run([Path(sys.executable).with_name(program), *arguments], cwd=ROOT, check=True)
     for name in STREAMS:
         (run / name).unlink()
+    pack(packed)
+
+
+def pack(packed: Iterable[Path]) -> None:
+    """Compresses tables that were compressed, and have been written anew."""
+    for path in packed:
+        if path.with_suffix("").exists():
+            subprocess.run(["gzip", "-9nf", path.with_suffix("")], check=True)
 
 
 def write_anew(run: Path, evidence: Mapping[str, str]) -> None:
     """Writes the counted columns of a measured run as today's code counts them, and which commit that is."""
     rows = {row.stored["case"]: row for row in rows_of(run)}
+    packed = [*run.glob("*.csv.gz")]
     for path in (run / "records.csv", run / "processes.csv"):
-        if path.exists():
+        if stored(path).exists():
             header, lines = csv_rows(path)
-            stored = [dict(zip(header, line, strict=True)) for line in lines]
-            cells = [each | _cells(rows[each["case"]], each) for each in stored]
+            before = [dict(zip(header, line, strict=True)) for line in lines]
+            cells = [each | _cells(rows[each["case"]], each) for each in before]
             disk.replace(path, "".join(map(csv_line, [header, *(each.values() for each in cells)])).encode())
     folder = RunFolder.open(run)
     folder.save_meta(counted=dict(evidence))
     folder.finish(folder.meta["state"])
+    pack(packed)
 
 
 def _cells(row: Row, stored: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Committed runs stay readable when a condition is added: its default, whatever it is, is what an older row means."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import fields, make_dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from ctxbench.model.conditions import COLUMNS, CONDITIONS, Condition, from_colum
 from ctxbench.model.record import Record
 from ctxbench.results import run_folder
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.results.tables import read_records
+from ctxbench.results.tables import STREAMS, read_records
 
 RESULTS = Path(__file__).parents[1] / "results"
 RUNS = sorted(path.parent for path in RESULTS.glob("**/run.json"))
@@ -56,12 +57,17 @@ def test_the_table_of_a_committed_run_is_the_same_beside_a_new_condition(
 
 
 def test_a_row_that_is_rewritten_keeps_the_default_of_a_new_condition(added: Condition, tmp_path: Path) -> None:
-    for name in ("run.json", "records.csv", "processes.csv"):
-        (tmp_path / name).write_bytes((RESULTS / "field-cpu" / name).read_bytes())
+    shutil.copytree(RESULTS / "field-cpu", tmp_path, dirs_exist_ok=True)
     folder = RunFolder.open(tmp_path)
     folder.recover()
     assert "sparsity" in (tmp_path / "processes.csv").read_text().partition("\n")[0].split(",")
     assert {row["sparsity"] for row in folder.rows()} == {added.default}
+
+
+def test_raw_tables_of_committed_runs_are_compressed() -> None:
+    raw = [path for run in RUNS for name in ("processes.csv", *STREAMS) if (path := run / name).exists()]
+    large = [path for run in RUNS if (path := run / "records.csv").exists() and path.stat().st_size > 2**16]
+    assert [*raw, *large] == [], "gzip -9n compresses these; results/README.md"
 
 
 def test_the_columns_that_tables_have_had_from_the_first_on_are_required() -> None:

@@ -1,9 +1,12 @@
 """The run folder: what is written comes back, with the right types, whatever interrupted the writer."""
 
 import errno
+import gzip
 import json
 import math
 import os
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 from ctxbench.base.notes import Note
 from ctxbench.model.messages import Sample, TimelineStep
@@ -212,6 +216,53 @@ def test_tables_that_were_not_kept_are_empty(folder: RunFolder) -> None:
     assert folder.samples().empty
     assert folder.timeline().empty
     assert folder.frame()["latency_infer_processes"].tolist() == [{}]
+
+
+def compress(folder: Path, *names: str) -> None:
+    """Compress tables of a run folder as gzip does, which removes what it has compressed."""
+    for name in names:
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes(), mtime=0))
+        (folder / name).unlink()
+
+
+def test_a_compressed_table_is_read_as_it_was_and_unpacked_where_the_run_goes_on(folder: RunFolder) -> None:
+    leave(folder, "first")
+    folder.write_records([replace(record("first", latency_infer_ms=1.5), rounds="0")])
+    folder.finish("finished")
+    plain = {name: (folder.path / name).read_bytes() for name in tables()}
+    before = folder.rows(), folder.finished(), folder.samples(), folder.timeline()
+    compress(folder.path, *tables())
+    again = RunFolder.open(folder.path)
+    assert again.altered() == ""
+    assert (again.rows(), again.finished()) == before[:2]
+    for now, then in zip((again.samples(), again.timeline()), before[2:], strict=True):
+        pd.testing.assert_frame_equal(now, then)
+    assert pd.read_csv(folder.path / "records.csv.gz")["latency_infer_ms"].tolist() == [1.5]
+    with pytest.raises(UsageError, match="already holds a run"):
+        RunFolder.create(folder.path, {})
+    assert again.recover() == []
+    assert {path.name: path.read_bytes() for path in folder.path.glob("*.csv*")} == plain
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda whole: b"case,module", "Not a gzipped file"),
+        (lambda whole: whole[:-9], "end-of-stream marker"),
+        (lambda whole: whole[:12] + b"?" + whole[13:], "invalid"),
+        (lambda whole: whole[:-8] + bytes(4) + whole[-4:], "CRC check failed"),
+        (lambda whole: gzip.compress(bytes(20_001)), "it has more than 20,000 bytes"),
+    ],
+)
+def test_a_compressed_table_that_cannot_be_read_is_a_sentence(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes], reason: str
+) -> None:
+    compress(folder.path, "records.csv")
+    path = folder.path / "records.csv.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    monkeypatch.setattr(disk.read_bytes, "__defaults__", (20_000,))
+    with pytest.raises(UsageError, match=f"cannot read {re.escape(str(path))}: .*{reason}"):
+        folder.rows()
 
 
 def test_medians_are_those_of_the_rounds_that_a_time_comes_from(folder: RunFolder) -> None:

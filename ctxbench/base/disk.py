@@ -1,11 +1,13 @@
 """The one place that reads and writes files: whatever is wrong with one is a sentence with its path."""
 
+import gzip
 import hashlib
 import json
 import os
 import secrets
 import stat
 import tomllib
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -25,21 +27,39 @@ class NoFile(UsageError):
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Content of a file. NoFile if there is none; UsageError for what cannot be read, a folder, a pipe or a device,
-    and for more than `most` bytes.
+    """Content of a file; of one compressed by gzip (`.gz`) what it holds. NoFile if there is none.
+
+    UsageError for what cannot be read, a folder, a pipe or a device, and for more than `most` bytes.
     """
     try:
         if kind := _irregular(path):
             raise UsageError(f"cannot read {path}: {kind}")
         if path.stat().st_size > most:
             raise UsageError(f"cannot read {path}: it has more than {most:,} bytes")
-        return path.read_bytes()
+        return _unpacked(path, most) if path.suffix == ".gz" else path.read_bytes()
     except FileNotFoundError:
         raise NoFile(f"there is no file {path}") from None
     except UsageError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         raise UsageError(f"cannot read {path}: {_reason(error)}") from None
+
+
+def _unpacked(path: Path, most: int) -> bytes:
+    try:
+        with gzip.open(path) as file:
+            content = file.read(most + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(f"cannot read {path}: it is not a whole file of gzip ({error})") from None
+    if len(content) > most:
+        raise UsageError(f"cannot read {path}: it has more than {most:,} bytes")
+    return content
+
+
+def unpack(packed: Path, path: Path) -> None:
+    """Put what a file compressed by gzip holds into the file `path`, and remove the compressed one."""
+    replace(path, read_bytes(packed))
+    packed.unlink()
 
 
 def read_text(path: Path) -> str:

@@ -27,6 +27,12 @@ def csv_line(cells: Iterable[Any]) -> str:
 csv.field_size_limit(2**31 - 1)
 
 
+def stored(path: Path) -> Path:
+    """File that holds a table: itself, or one with `.gz` behind its name, if only that is there."""
+    packed = path.with_name(f"{path.name}.gz")
+    return packed if os.path.lexists(packed) and not os.path.lexists(path) else path
+
+
 def mend(path: Path, header: Iterable[str]) -> int:
     """Remove what is not whole: a torn end, lines with more or fewer cells than the header; how many there were.
 
@@ -49,6 +55,7 @@ def mend(path: Path, header: Iterable[str]) -> int:
 
 def fingerprint(path: Path) -> dict[str, Any]:
     """The SHA-256 of a table, and how many rows it has below its header; of no file, those of an empty one."""
+    path = stored(path)
     content = disk.read_bytes(path) if os.path.lexists(path) else b""
     return {"sha256": hashlib.sha256(content).hexdigest(), "rows": max(content.count(b"\n") - 1, 0)}
 
@@ -69,6 +76,7 @@ def read_columns(path: Path, columns: Iterable[Column]) -> dict[str, list[Any]]:
 
 def csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Header and rows, each as long as the header. UsageError names the first line that is not."""
+    path = stored(path)
     text = disk.read_text(path)
     if not text.endswith("\n"):
         line = text.count("\n") + 1

@@ -17,7 +17,7 @@ from ctxbench.base.load import doubt
 from ctxbench.base.notes import BROKEN, Note
 from ctxbench.model.messages import Sample, TimelineStep
 from ctxbench.model.record import Record, columns
-from ctxbench.results.csv_file import csv_line, csv_rows, fingerprint, mend, read_columns
+from ctxbench.results.csv_file import csv_line, csv_rows, fingerprint, mend, read_columns, stored
 from ctxbench.results.rows import rows_in
 from ctxbench.results.run_meta import check_meta, require
 from ctxbench.results.tables import (
@@ -46,7 +46,8 @@ class RunFolder:
     What a process measured is a row of `processes.csv`, and `records.csv` is made from these. The samples and timeline
     of a process are on disk before its row is, and that is one `write` followed by `fsync`: a folder whose writer was
     killed holds whole processes, possibly with rows of an unfinished one in the other tables, which `recover` removes.
-    A table may lack columns of today's, which are then empty, and have others, which are left as they are.
+    A table may lack columns of today's, which are then empty, and have others, which are left as they are. One of
+    a run that ended may be compressed, as `processes.csv.gz`.
     """
 
     path: Path
@@ -56,7 +57,7 @@ class RunFolder:
     def create(cls, path: Path, meta: Mapping[str, Any]) -> "RunFolder":
         """Make the folder and its empty tables. UsageError if it exists with a run inside or cannot be written."""
         disk.make_folder(path)
-        if found := [name for name in ("run.json", *tables()) if os.path.lexists(path / name)]:
+        if found := [name for name in ("run.json", *tables()) if os.path.lexists(stored(path / name))]:
             raise UsageError(
                 f"{path} already holds a run ({found[0]}); continue it with ctxbench resume {path}, or choose another "
                 "--out"
@@ -97,7 +98,7 @@ class RunFolder:
         """
         found = []
         for name in tables():
-            if name in STREAMS and not os.path.lexists(self.path / name):
+            if name in STREAMS and not os.path.lexists(stored(self.path / name)):
                 continue
             then, now = (self.meta.get("tables") or {}).get(name), fingerprint(self.path / name)
             if then and then["rows"] != now["rows"]:
@@ -194,7 +195,8 @@ class RunFolder:
     def recover(self) -> list[str]:
         """Remove what a killed writer left half done: lines that are torn, rows of a process that did not finish.
 
-        A table gets the columns that it lacks. Returns a sentence for each table with torn lines before its last.
+        A table is unpacked, and gets the columns that it lacks. Returns a sentence for each table with torn lines
+        before its last.
         UsageError for a table that is damaged in another way.
         """
         self._make_tables()
@@ -216,11 +218,14 @@ class RunFolder:
                 self._keep(name, lambda row: row["case"] not in cases)
 
     def _make_tables(self) -> None:
-        """Write the header of each table that is not there."""
+        """Unpack each table that is compressed, and write the header of each that is not there."""
         with disk.writing(self.path):
             for name, header in tables().items():
-                if not (self.path / name).exists():
-                    disk.append(self.path / name, csv_line(each.name for each in header).encode())
+                path = self.path / name
+                if (packed := stored(path)) != path:
+                    disk.unpack(packed, path)
+                elif not path.exists():
+                    disk.append(path, csv_line(each.name for each in header).encode())
 
     def _widen(self, name: str) -> None:
         """Add the columns that a table lacks, empty, behind its own."""
@@ -274,7 +279,7 @@ class RunFolder:
     def _stream(self, name: str) -> tuple[Mapping[str, Sequence[Any]], Mapping[str, type]]:
         """The columns of a table of streams, and their types."""
         header = {each.name: each for each in tables()[name]}
-        there = os.path.lexists(self.path / name)
+        there = os.path.lexists(stored(self.path / name))
         found = read_columns(self.path / name, header.values()) if there else {each: [] for each in header}
         return found, {each.name: each.type for each in header.values()}
 

@@ -16,7 +16,7 @@ from ctxbench.model.control import STREAM
 from ctxbench.model.metric import POSITIVE, Column, Derivation, RecordRow
 from ctxbench.model.metrics import quantities, read_number
 from ctxbench.model.record import columns
-from ctxbench.results.csv_file import read_columns
+from ctxbench.results.csv_file import read_columns, stored
 from ctxbench.results.rows import rows_in
 
 
@@ -92,7 +92,7 @@ def add_medians(rows: Sequence[dict[str, Any]], path: Path, apart: Collection[st
     They are read from `path`, a `processes.csv`; there are none for the cases `apart`, nor without that file.
     """
     found: dict[str, dict[int, Mapping[str, Any]]] = {}
-    if os.path.lexists(path):
+    if os.path.lexists(stored(path)):
         wanted = (*_required(case=str, process=int), *(columns()[column] for column in medians().values()))
         for row in rows_in(read_columns(path, wanted)):
             found.setdefault(row["case"], {})[row["process"]] = row

@@ -74,7 +74,7 @@ def load_baseline(path: Path) -> Baseline:
         return _from_records(path / "records.csv", path)
     if not os.path.lexists(path):
         raise UsageError(f"there is no {path}; --baseline takes a run folder or a records.csv")
-    if path.suffix == ".csv":
+    if path.name.endswith((".csv", ".csv.gz")):
         return _from_records(path, path)
     raise UsageError(f"{path} is no run folder and no records.csv")
 

@@ -1,14 +1,12 @@
 """Column that `choose` and `compare` put beside costs: how many targets of phones take a block."""
 
-import csv
 from collections.abc import Sequence
 from functools import cache
-from io import StringIO
 from pathlib import Path
 
-from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 from ctxbench.plugins.portable.found import PHONES, Found, found_of
+from ctxbench.results.csv_file import csv_rows
 from ctxbench.table.table import Cell, Column
 
 FOLDER = "results/portable-cpu"
@@ -19,10 +17,11 @@ RECORDS = Path(__file__).resolve().parents[3] / FOLDER / "records.csv"
 def stored() -> dict[str, dict[str, Found]]:
     """Findings of the committed run by block and target; none where ctxbench is no clone with its results."""
     try:
-        text = disk.read_bytes(RECORDS).decode()
+        header, lines = csv_rows(RECORDS)
     except UsageError:
         return {}
-    return {row["module"]: found_of(row) for row in csv.DictReader(StringIO(text, newline="")) if row["portable_found"]}
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
+    return {row["module"]: found_of(row) for row in rows if row["portable_found"]}
 
 
 def on_phones(keys: Sequence[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:

@@ -1,13 +1,10 @@
 """Results of the stored runs of the suite `recall`: a module of the same code need not be trained again."""
 
 import ast
-import csv
-import hashlib
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from ctxbench.base import disk, git
 from ctxbench.base.code import without_docstrings
 from ctxbench.base.errors import UsageError
 from ctxbench.plugins.recall import RECIPE
+from ctxbench.results.csv_file import csv_rows, fingerprint
 
 ROOT = Path(__file__).resolve().parents[3]
 # Begin of the names of what modules share.
@@ -37,15 +35,16 @@ def stored_runs() -> list[StoredRun]:
 
 
 def _read(folder: Path) -> StoredRun | None:
+    path = folder / "records.csv"
     try:
         meta = disk.read_json(folder / "run.json")
-        records = disk.read_bytes(folder / "records.csv")
+        # a run that goes on has no checksums yet
+        if fingerprint(path) != meta.get("tables", {}).get("records.csv"):
+            return None
+        header, lines = csv_rows(path)
     except UsageError:
         return None
-    # a run that goes on has no checksums yet
-    if hashlib.sha256(records).hexdigest() != meta.get("tables", {}).get("records.csv", {}).get("sha256"):
-        return None
-    return StoredRun(f"results/{folder.name}", meta, list(csv.DictReader(StringIO(records.decode(), newline=""))))
+    return StoredRun(f"results/{folder.name}", meta, [dict(zip(header, line, strict=True)) for line in lines])
 
 
 def stored_rows(reference: str, hparams: str, file: str) -> Iterator[tuple[StoredRun, Mapping[str, str]]]:

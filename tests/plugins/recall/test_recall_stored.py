@@ -1,7 +1,6 @@
 """Trainings that a stored run has, and what a module's measurement reports."""
 
 import contextlib
-import hashlib
 import json
 import re
 import subprocess
@@ -27,6 +26,7 @@ from ctxbench.plugins.recall import RECIPE
 from ctxbench.plugins.recall import stored as stored_file
 from ctxbench.plugins.recall import training as training_file
 from ctxbench.plugins.recall.metric import compute, full_rank
+from ctxbench.results.csv_file import fingerprint
 
 # A module that imports what modules share.
 CODE = "from ctxbench.modules._base import SIDE\nWIDTH = 1\n"
@@ -51,7 +51,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     columns = "reference,hparams,recall_curve,recall_gradient,recall_s,recall_recipe"
     records = f'{columns}\nmine:Mine,{{}},"{curve}",yes,2.5,{RECIPE}\n'
     (tmp_path / "results" / "recall-cpu" / "records.csv").write_bytes(records.encode())
-    tables = {"records.csv": {"sha256": hashlib.sha256(records.encode()).hexdigest()}}
+    tables = {"records.csv": fingerprint(tmp_path / "results" / "recall-cpu" / "records.csv")}
     (tmp_path / "results" / "recall-cpu" / "run.json").write_text(json.dumps({**meta, "tables": tables}))
     monkeypatch.setattr(stored_file, "ROOT", tmp_path)
     for each in (stored_file.stored_runs, stored_file._is_same):
@@ -130,7 +130,7 @@ def test_what_goes_on_or_was_itself_read_is_no_stored_run(stored: Path, monkeypa
     stored_file.stored_runs.cache_clear()
     read = text.replace("recall_recipe\n", "recall_recipe,notes\n").rstrip() + ',"[{""code"": ""recall_stored""}]"\n'
     (folder / "records.csv").write_text(read)
-    meta["tables"]["records.csv"]["sha256"] = hashlib.sha256(read.encode()).hexdigest()
+    meta["tables"]["records.csv"] = fingerprint(folder / "records.csv")
     (folder / "run.json").write_text(json.dumps(meta))
     assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
 
