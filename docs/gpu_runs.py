@@ -22,13 +22,22 @@ def gpu_run() -> dict[str, Any]:
     return max(runs, key=lambda run: run["day"], default={})
 
 
-def gpu_errors() -> "pd.Series[float]":
-    """Of each measured peak of all blocks, by what it is of: the prediction over it, less one; the largest first."""
-    peaks = pd.read_csv(RESULTS / gpu_run()["folder"] / "peaks.csv").dropna(
-        subset=["predicted_bytes", "measured_bytes"]
-    )
+def gpu_errors(*, marked: bool = True) -> "pd.Series[float]":
+    """Of each measured peak of all blocks, by what it is of: the prediction over it, less one; the largest first.
+
+    Without `marked`, only of predictions that no mark calls into question.
+    """
+    peaks = gpu_peaks()
+    peaks = peaks if marked else peaks[peaks["marks"].isna()]
     names = [f"`{row.module}` {row.mode} {row.dtype} {row.shape}" for row in peaks.itertuples()]
-    return _largest_first(peaks["predicted_bytes"] / peaks["measured_bytes"] - 1, names)
+    return _largest_first(peaks["error"], names)
+
+
+def gpu_peaks() -> pd.DataFrame:
+    """The peaks of all blocks that were measured and predicted, with the prediction's error as a share."""
+    peaks = pd.read_csv(RESULTS / gpu_run()["folder"] / "peaks.csv")
+    peaks = peaks.dropna(subset=["predicted_bytes", "measured_bytes"])
+    return peaks.assign(error=peaks["predicted_bytes"] / peaks["measured_bytes"] - 1)
 
 
 def gpu_table3_errors() -> "pd.Series[float]":

@@ -112,6 +112,18 @@ def is_printed(run: RunData, rows: Sequence[RecordRow], row: RecordRow, key: str
     return fixed(row[own.column] / unit_of(run, own, rows).factor, Printed.parse(printed).decimals) == printed
 
 
+def unequal_macs() -> list[str]:
+    """`` `da` cannot be ``: the MACs of Table 3 that are not equal, and what was found of each."""
+    found = [each for each in audits()["hamburger"] if each.quantity == "macs" and each.verdict != Verdict.EQUAL]
+    said = {"not reproduced": "is not reproduced", "not as the rest of the column": "is counted unlike its column"}
+    return [f"`{each.row}` {said.get(each.verdict, each.verdict)}" for each in found]
+
+
+def zoo_unmet() -> int:
+    """Number of mmsegmentation's printed peaks that are not reproduced."""
+    return sum(each.verdict == Verdict.NOT_REPRODUCED for each in audits()["mmsegmentation"])
+
+
 def crossings(run: str) -> list[list[str]]:
     """The rows of a run's table of crossovers."""
     return [[cell.short or cell.text for cell in row.cells] for row in crossover_table(stored_run(run)).rows]
@@ -130,7 +142,6 @@ def audited() -> tuple[int, Counter[Verdict]]:
     return len(found), Counter(each for each in verdicts if each != Verdict.NOT_JUDGED)
 
 
-@cache
 def recalled() -> list[RecordRow]:
     """The rows of the stored run of `recall` that were trained."""
     return [row for row in stored_run("recall-cpu").rows if row["recall_curve"]]
@@ -152,10 +163,14 @@ def bottleneck(rank: int) -> dict[str, RecordRow]:
     return {hparams["gradient"]: row for hparams, row in hams if hparams["rank"] == rank}
 
 
+def cells(row: RecordRow) -> int:
+    """Number of positions of the scenes that a block was trained on."""
+    return int(first_of("segment", row["recall_curve"])[1]["cells"])
+
+
 def is_full_rank(row: RecordRow) -> bool:
     """True if the rank of a ham is no bottleneck in the scenes that it was trained on."""
-    hparams, cells = json.loads(row["hparams"]), first_of("segment", row["recall_curve"])[1]["cells"]
-    return bool(full_rank(hparams, USUAL_SHAPE[0], cells))
+    return bool(full_rank(json.loads(row["hparams"]), USUAL_SHAPE[0], cells(row)))
 
 
 def row_name(row: RecordRow) -> str:

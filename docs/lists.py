@@ -1,7 +1,11 @@
 """The generated tables of what ctxbench declares and has stored: metrics, devices, modules, suites, committed runs."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -42,9 +46,18 @@ def source(name: str) -> str:
     return f"`results/{name}`, as of commit {stored['commit'][:7]}, {stored['date']}"
 
 
-@cache
+# The names of the committed runs that were asked for, in order.
+opened: list[str] = []
+
+
 def stored_run(name: str) -> RunData:
     """A committed run by the name of its folder."""
+    opened.append(name)
+    return _opened(name)
+
+
+@cache
+def _opened(name: str) -> RunData:
     return open_run(ROOT / "results" / name)
 
 
@@ -160,6 +173,16 @@ def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> s
 def table(name: str) -> pd.DataFrame:
     """A committed table that is no run's."""
     return pd.read_csv(ROOT / "results" / name)
+
+
+def output(lines: str, *words: str) -> str:
+    """A command as a person types it, and so many lines of what it prints; progress is left out."""
+    told = subprocess.run(
+        [sys.executable, "-m", "ctxbench", *words], cwd=ROOT, env={**os.environ, "COLUMNS": "80"}, check=True, text=True,
+        capture_output=True,
+    ).stdout.splitlines()  # fmt: skip
+    shown = [part for line in told[: int(lines)] for part in textwrap.wrap(line, 80) or [""]]
+    return "\n".join(["```", f"$ ctxbench {' '.join(words)}", *shown, *["[...]"][: len(told) > int(lines)], "```"])
 
 
 def whole(frame: pd.DataFrame) -> str:

@@ -69,6 +69,11 @@ def whole_passes() -> pd.DataFrame:
     return frame.fillna({"layout": ""})
 
 
+def block_passes() -> pd.DataFrame:
+    """The times of blocks alone that a GPU has measured."""
+    return passes()[lambda each: each["source"].str.startswith("blocks, ")]
+
+
 def passes(name: str = "validation") -> pd.DataFrame:
     """The measured passes that no prediction was fitted to, with ratio and whether the band holds; or `networks`."""
     return _with_ratio(pd.read_csv(STORED / f"{name}.csv"))

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
@@ -55,9 +55,23 @@ def trust() -> list[tuple[str, ...]]:
 
 
 def finding(page: str) -> str:
-    """Finding of a page, if the committed runs judge claims as its sentence needs."""
+    """Finding of a page, if the committed runs judge claims as its sentence needs; a text for each experiment."""
     (each,) = (each for each in TEXTS["found"] if each["page"] == page)
-    return rendered(each["text"], found=[judged(*claim) for claim in each.get("judged", ())])
+    found = [judged(*claim) for claim in each.get("judged", ())]
+    texts = [each["text"]] if isinstance(each["text"], str) else each["text"]
+    return " ".join(rendered(text, found=found) for text in texts)
+
+
+def experiments() -> Iterator[tuple[str, str, set[str]]]:
+    """Of each claim of the README and each finding: which one, its text, and the committed runs that it is of."""
+    parts = [(row["claim"], row[part], ()) for row in TEXTS["trust"] for part in ("evidence", "but")]
+    for each in TEXTS["found"]:
+        texts = [each["text"]] if isinstance(each["text"], str) else each["text"]
+        parts += [(each["page"], text, each.get("judged", ())) for text in texts]
+    for name, text, needed in parts:
+        lists.opened.clear()
+        made = rendered(text, found=[judged(*claim) for claim in needed])
+        yield name, made, set(lists.opened)
 
 
 def findings(folder: str = "", *, first: bool = False) -> list[str]:
@@ -104,7 +118,7 @@ for file in (lists, headlines, found_tables, gpu_runs, predictions, scans, deplo
 ENVIRONMENT.globals |= {
     "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "available": available,
     "block": block, "check_commits": check_commits, "finding": finding, "findings": findings, "gate": gate,
-    "heading": heading, "measured_dtypes": measured_dtypes, "median": median, "metrics": metrics,
+    "heading": heading, "judged": judged, "measured_dtypes": measured_dtypes, "median": median, "metrics": metrics,
     "repeatability": repeatability, "setup": setup, "sheets": sheets, "significant": significant, "trust": trust,
     "zip": zip,
 }  # fmt: skip

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,28 @@ def test_every_sentence_stands_on_a_page_and_needs_the_verdicts_that_it_tells(up
         SystemExit, match="compile-cpu does not say supported of 'The compiled gradient is the eager one'"
     ):
         update.sentences.judged("compile-cpu", "supported", "The compiled gradient is the eager one")
+
+
+def test_a_claim_is_of_one_experiment_which_is_the_newest_of_its_question_and_whole(update: ModuleType) -> None:
+    made = list(update.sentences.experiments())
+    assert len(made) > 20
+    assert sum(bool(runs) for *_, runs in made) > 10
+    assert {name: runs for name, _, runs in made if len(runs) > 1} == {}
+    dates = {path.parent: question_and_time(path) for path in RESULTS.glob("**/run.json")}
+    for name, text, runs in made:
+        for folder in (RESULTS / run for run in runs):
+            question, time = dates[folder]
+            newer = [str(other) for other, (of, when) in dates.items() if of == question and when > time]
+            assert not newer, f"{name}: {folder.name} is older than {newer}"
+            part = update.lists.part_of(folder)
+            assert part in text, f"{name}: {folder.name} has {part}, which the sentence does not say"
+
+
+def question_and_time(path: Path) -> tuple[tuple[Any, ...], str]:
+    """What a run answers, by its suite, what it measures and on what kind of device; and when."""
+    meta = json.loads(path.read_text(encoding="utf-8"))
+    question = (path.parent.parent, meta["suite"], meta["static"], bool(meta["environment"]["gpus"]))
+    return question, meta["environment"]["time"]
 
 
 def test_a_caption_stands_once_on_a_page(update: ModuleType) -> None:

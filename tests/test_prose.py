@@ -99,66 +99,6 @@ def test_what_explains_may_have_digits() -> None:
     assert not re.search(r"\d", prose(text + "<!-- table: run -->\n9 of 9\n<!-- /table -->\n| by hand | 7 |\n"))
 
 
-MOST_WORDS = 30
-# Pages that still have so many longer sentences, at most.
-LONGER: dict[str, int] = {}
-NO_SENTENCES = re.compile(
-    r"<!-- table: .*?<!-- /table -->|^ *```.*?^ *```|<!--.*?-->"
-    r"|^#[^\n]*$|^\|[^\n]*$",
-    re.DOTALL | re.MULTILINE,
-)
-
-
-def long_sentences(text: str) -> list[str]:
-    """Hand-written sentences of more than MOST_WORDS words; code and a link are a word or what they show."""
-    text = NO_SENTENCES.sub("\n\n", text).replace("*", "")
-    text = re.sub(r"`[^`]*`", "code", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text))
-    parts = re.split(r"\n\s*\n|\n(?=\s*(?:-|\d+\.) )", text)
-    sentences = [each for part in parts for each in re.split(r"(?<!al\.)(?<!Fig\.)(?<=[.!?])\s+", part)]
-    return [each for each in sentences if len(re.findall(r"\S*\w\S*", each)) > MOST_WORDS]
-
-
-@pytest.mark.parametrize("page", [page.relative_to(DOCS).as_posix() for page in PAGES])
-def test_sentences_are_short(page: str) -> None:
-    found = long_sentences((DOCS / page).read_text(encoding="utf-8"))
-    assert len(found) <= LONGER.get(page, 0), found
-
-
-def test_a_long_sentence_is_found_and_a_list_of_short_ones_is_none() -> None:
-    words = "word " * MOST_WORDS
-    assert long_sentences(f"{words}.\n- {words}.\n- {words}`two words`.\n\n| {words} {words} |\n") == [
-        f"- {words}code."
-    ]
-
-
-MOST_NUMBERS = 2
-# Without the tables of a run and its claims.
-MADE = re.compile(r"<!-- table: (?!results/)[^>]*-->\n(.*?)<!-- /table -->", re.DOTALL)
-# How sure a number is, its date, and what has digits and is none.
-NO_NUMBER = re.compile(r" \[[^\]]*\]| \((?:p = |\d+ of )[^)]*\)|`[^`]*`|\d{4}-\d\d-\d\d|\]\([^)]*\)")
-NUMBER = re.compile(r"(?<![\w.,-])[+-]?\d[\d.,]*")
-
-
-def crowded(text: str) -> list[str]:
-    """Sentences that code has made, outside of tables and their captions, with more than MOST_NUMBERS numbers."""
-    parts = [part for block in MADE.findall(text) for part in re.split(r"\n\s*\n", block)]
-    told = " ".join(part for part in parts if not re.search(r"^(\||here: )|<br>", part))
-    sentences = re.split(r"(?<=[.!?])(?:\*\*)?\s+", NO_NUMBER.sub(" ", told))
-    return [each for each in sentences if len(NUMBER.findall(prose(each))) > MOST_NUMBERS]
-
-
-@pytest.mark.parametrize("page", [page.name for page in PAGES if page.parent.name == "plugins"])
-def test_code_makes_no_sentence_of_many_numbers(page: str) -> None:
-    assert crowded((DOCS / "plugins" / page).read_text(encoding="utf-8")) == []
-
-
-def test_a_crowded_sentence_is_found_and_a_table_is_none() -> None:
-    block = "<!-- table: x -->\n{}\n<!-- /table -->\n1, 2 and 3."
-    assert crowded(block.format("**Of 9, 8 are equal.** It is 7 to 6, or 5.")) == ["It is 7 to 6, or 5."]
-    sure = "It is 7 [1, 2] and 6 (3 of 4 seeds), 2026-11-24."
-    assert crowded(block.format(f"{sure}\n\n| 1 | 2 | 3 |\n\nhere: 1, 2, 3.")) == []
-
-
 MOST_ON_A_PAGE = 3000
 
 

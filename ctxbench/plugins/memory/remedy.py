@@ -135,7 +135,7 @@ def fused_attention(profile: MemoryProfile) -> Iterator[Remedy]:
     reads = profile.reads_by_step()
     affinities: dict[tuple[int, ...], list[str]] = defaultdict(list)  # numbers and sides -> lines
     for block in profile.allocations:
-        if "softmax." in block.op and _is_of_product(block, reads):
+        if "softmax." in block.op and _is_of_product(block, reads) and _weighs_alone(block, profile, reads):
             affinities[_size(block)].append(block.where)
     for size, lines in affinities.items():
         maps = {b: (b.born, len(profile.timeline)) for b in profile.allocations if _size(b) == size}
@@ -166,6 +166,12 @@ def _is_of_product(block: Allocation, reads: dict[int, list[Allocation]]) -> boo
         _is_product(source, reads) or (source.op.startswith(_ELEMENTWISE) and _is_of_product(source, reads))
         for source in sources
     )
+
+
+def _weighs_alone(block: Allocation, profile: MemoryProfile, reads: dict[int, list[Allocation]]) -> bool:
+    """Return whether the forward pass combines weights with no other map of their size, which a fused kernel cannot."""
+    later = [i for i in block.reads if i > block.born and profile.timeline[i].phase == "forward"]
+    return not any(other is not block and _size(other) == _size(block) for i in later for other in reads[i])
 
 
 def _is_product(block: Allocation, reads: dict[int, list[Allocation]]) -> bool:

@@ -162,10 +162,20 @@ def test_fused_attention_is_a_remedy_close_to_the_fused_modules_own_peak(scale: 
     assert fused - remedy.peak_bytes <= 5 * 4 * 1024 * 32  # the workspace of the fused kernel's backward pass
 
 
-def test_a_softmax_of_no_product_is_no_attention() -> None:
-    module = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Softmax(dim=1), nn.Conv2d(8, 8, 1))
-    found = remedies(module, torch.empty(1, 8, 64, 64, device="meta"), mode="train")
-    assert not any("attention" in remedy.change for remedy in found)
+class Updated(Unfused):
+    """Weights that are multiplied with another map of their size, as the first codes of a factorisation are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.project(x).chunk(3, dim=2)
+        affinity = query @ key.transpose(1, 2)
+        return affinity.softmax(dim=2) * affinity @ value  # type: ignore[no-any-return]  # chunk is not typed
+
+
+def test_a_softmax_that_no_fused_kernel_can_take_is_no_attention() -> None:
+    convolved = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Softmax(dim=1), nn.Conv2d(8, 8, 1))
+    for module, shape in ((convolved, (1, 8, 64, 64)), (Updated(False, 1.0), (1, 256, 32))):
+        found = remedies(module, torch.empty(shape, device="meta"), mode="train")
+        assert not any("attention" in remedy.change for remedy in found)
 
 
 def test_an_attention_without_a_fused_kernel_says_why_and_its_own_variables_are_no_advice() -> None:

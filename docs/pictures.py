@@ -1,0 +1,73 @@
+"""The README's pictures: `peaks` of stored measurements, and the terminal, whose command measures on this machine.
+
+docs/update.py draws the former. Run: python docs/pictures.py, on an idle machine, to make both.
+"""
+
+import io
+import os
+import subprocess
+import sys
+
+from gpu_runs import gpu_peaks, gpu_run
+from lists import ROOT
+from rich.console import Console
+from rich.text import Text
+
+from ctxbench.report.figures.labels import freeze_layout, place_labels
+from ctxbench.report.figures.style import FAINT, new_figure, styled, svg_text
+from ctxbench.report.figures.ticks import log_axis
+
+FIGURES = ROOT / "docs" / "figures"
+COMMAND = "ctxbench compare examples/my_module.py:MyContext --modules ham_nmf,linear,mhsa,sa --shape 1,64,32,32"
+COLUMNS = 132
+# A prediction that is further off is drawn as wrong; one that is so many percent too low is named.
+WRONG, NAMED = 0.05, 20
+
+
+def peaks() -> None:
+    """Draw each peak of the newest run on a GPU, predicted against measured, with the worst named."""
+    found = gpu_peaks()
+    mib, percent = found["measured_bytes"] / 2**20, 100 * found["error"]
+    wrong = (found["error"].abs() > WRONG) & found["marks"].isna()
+    with styled():
+        figure = new_figure(6.9, 3.0)
+        axes = figure.add_subplot()
+        axes.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
+        for own, colour, label in ((~wrong, "#0072B2", "within 5 %, or marked"), (wrong, "#D55E00", "wrong, unmarked")):
+            axes.scatter(mib[own], percent[own], s=9, color=colour, linewidths=0, label=f"{label}: {own.sum()}")
+        log_axis(axes, "x")
+        axes.set(xlabel="measured peak, MiB", ylabel="predicted peak, % off", ylim=(None, 12))
+        axes.set_title(
+            f"{len(found)} peaks of {found['module'].nunique()} blocks, {gpu_run()['gpu']['GPU']}", loc="left"
+        )
+        axes.legend(loc="lower right", frameon=False)
+        freeze_layout(figure)
+        worst, others = found[wrong & (percent < -NAMED)], percent.between(-NAMED, -1)
+        worst = worst.drop_duplicates(["module", "measured_bytes"])
+        place_labels(
+            axes, mib[worst.index], percent[worst.index], worst["module"].to_list(), [2.0] * len(worst),
+            others=[*zip(mib[others], percent[others], strict=True)],
+        )  # fmt: skip
+        (FIGURES / "gpu-peaks.svg").write_text(svg_text(figure), encoding="utf-8")
+
+
+def terminal() -> None:
+    """Run COMMAND as a person does, and draw what the terminal shows, in its colours."""
+    program, *words = COMMAND.split()
+    environment = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    shown = subprocess.run(
+        [sys.executable, "-m", program, *words],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+    ).stdout
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(Text(f"$ {COMMAND}\n"), Text.from_ansi(shown), sep="\n")
+    console.save_svg(str(FIGURES / "compare.svg"), title="ctxbench compare", unique_id="compare")
+
+
+if __name__ == "__main__":
+    peaks()
+    terminal()
