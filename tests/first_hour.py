@@ -74,7 +74,6 @@ def first_hour() -> None:
     run(f"{printed('make', '-n', 'table3').splitlines()[-1]} {CUT_SHORT}")
     (run_folder,) = (ROOT / "runs").glob("table3-*")
     run(f"ctxbench report runs/{run_folder.name}")
-    run("ctxbench new my_module.py --class MyContext")
     for command in commands("docs/tutorial.md"):
         run(command)
     if changed := printed("git", "status", "--porcelain"):

@@ -86,6 +86,6 @@ def test_what_a_command_wrote_in_the_copy_is_taken_over(clone: Path) -> None:
 
 def test_the_commands_of_a_page_are_those_that_it_prints() -> None:
     readme, tutorial = first_hour.commands("README.md"), first_hour.commands("docs/tutorial.md")
-    assert "ctxbench show sa --shape 1,64,32,32" in readme
-    assert readme[0].endswith("--modules ham_nmf,linear,mhsa,sa --shape 1,64,32,32")
+    assert readme[0].endswith("MyContext --modules linear --shape 1,64,32,32")
+    assert readme[1] == "ctxbench new my_module.py --class MyContext"
     assert [line.split()[1] for line in tutorial] == ["verify", "compare", "report"]
