@@ -128,7 +128,7 @@ def test_commands_take_a_network(command: Callable[..., Any], file: Path) -> Non
     assert peaks == [peaks[0]] * 3
     assert "MiB" in peaks[0]
     found = command("predict", f"{file}:Net", "--for", "a100-40gb", "--shape", "1,3,33,33", "--mode", "infer")
-    assert found.stdout.startswith("Net [1, 3, 33, 33] float32, infer: predicted for NVIDIA A100")
+    assert found.stdout.startswith("Net [1, 3, 33, 33] tf32-convolutions, infer: predicted for NVIDIA A100")
     profiled = command("profile", f"{file}:Channels", "--for", "a100-40gb", "--shape", "1,3,33,33", "--mode", "infer")
     assert "networks.py:20" in profiled.stdout
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import api
+from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.base.number import Number
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.conditions import OneShape
@@ -35,7 +36,8 @@ def predict_time(
             or an instance.
         shape: Input shape (B, C, H, W); None: 1, 512, 128, 128, or the network's own.
         target: Such as a100-40gb, or a TOML file.
-        dtype: Of weights and input, such as `bfloat16`, or `autocast-float16`; default: float32.
+        dtype: Of weights and input, such as `bfloat16`, or `autocast-float16`; default: PyTorch's own, which is
+            tf32-convolutions on a device with TF32, and float32 elsewhere.
         memory_format: contiguous or channels_last; default: contiguous.
         network: A network, or `path.py:function`, into which the module is put; default: the module alone.
         mode: train or infer.
@@ -55,6 +57,8 @@ def predict_time(
         True
     """
     check_step(mode, loss, optimizer)
+    device = sheet(target)
+    dtype = dtype or (TF32_CONVOLUTIONS if TF32 in device.peak_tflops else None)
     with IsolatedLoader() as loader:
         case = api.case_of(module, hparams, shape=shape, dtype=dtype, memory_format=memory_format, network=network)
-        return api.number(loader, case, "time", mode, sheet(target), loss, optimizer)
+        return api.number(loader, case, "time", mode, device, loss, optimizer)

@@ -116,7 +116,7 @@ def test_a_data_sheet_with_an_unknown_key_is_refused(suite_file: SuiteFile, tmp_
 
 
 def test_a_pass_is_explained_by_operator() -> None:
-    options = ["predict", "sa", "--for", "a100-40gb", "--shape", "1,512,64,64", "--mode", "train"]
+    options = ["predict", "sa", "--for", "a100-40gb", "--shape", "1,512,64,64", "--mode", "train", "--dtype", "float32"]
     text = CliRunner().invoke(cli.app, options, catch_exceptions=False, env={"COLUMNS": "200"}).output
     assert "sa [1, 512, 64, 64] float32, train: predicted for NVIDIA A100-PCIE-40GB, not measured:" in text
     assert "large product" in text
