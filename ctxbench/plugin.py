@@ -14,7 +14,7 @@ from typing import Any
 
 FOLDER = "ctxbench.plugins"
 # What plugins bring under a name, which must be that of one plugin alone.
-NAMED = ("commands", "functions", "questions", "slots", "notes", "extras")
+NAMED = ("commands", "functions", "questions", "notes", "extras")
 
 
 class PluginError(ValueError):
@@ -51,7 +51,7 @@ class Plugin:
     suites: str = ""
     # Measured. `devices` names what knows devices that are not here, `counters` the values of `--counter`, `questions`
     # what a fresh process is asked, `preload` functions that are called before the fork, which start no thread and
-    # touch no driver, `slots` what `run` and `resume` cases on other machines, `notes` the words of codes, with those
+    # touch no driver, `notes` the words of codes, with those
     # for several rows at once where they differ.
     metrics: Sequence[str] = ()
     executions: Sequence[str] = ()
@@ -59,7 +59,6 @@ class Plugin:
     counters: Sequence[str] = ()
     questions: Mapping[str, str] = field(default_factory=dict)
     preload: Sequence[str] = ()
-    slots: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
     # Kept: functions of the `RunFolder` of a run that ends, which give keys of its run.json.
     finished: Sequence[str] = ()

@@ -63,7 +63,7 @@ def test_each_folder_is_a_plugin() -> None:
 def test_what_plugins_declare_is_there() -> None:
     for kind in ("metrics", "executions", "devices", "preload", "tables", "printed", "lines", "figures", "sentences"):
         assert all(each is not None for each in loaded(kind))
-    for kind in ("functions", "questions", "slots"):
+    for kind in ("functions", "questions"):
         assert all(callable(owner.load(reference)) for owner, (_, reference) in brought(kind))
     for _, load in cli.known_commands().values():
         assert callable(load())
@@ -106,7 +106,7 @@ def test_two_plugins_of_one_name_are_both_named(strangers: Strangers) -> None:
         plugins()
 
 
-@pytest.mark.parametrize("kind", ["commands", "functions", "questions", "slots", "notes"])
+@pytest.mark.parametrize("kind", ["commands", "functions", "questions", "notes"])
 def test_two_plugins_that_bring_one_name_are_both_named(strangers: Strangers, kind: str) -> None:
     for owner, (name, _) in [*brought(kind)][:1]:
         thing = 'Command("", "", run="a:b", order=1)' if kind == "commands" else '"a:b"'

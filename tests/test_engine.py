@@ -53,7 +53,7 @@ class TimePassesInSleep(Quiet):
     def __init__(self, clock: EngineClock) -> None:
         self.clock, self.module = clock, ""
 
-    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
         self.module = case.module
 
     def metric(self, name: str) -> None:

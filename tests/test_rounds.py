@@ -224,7 +224,7 @@ class Notes(Quiet):
         self.begun: list[tuple[int, int, str, int]] = []
         self.ended: list[str] = []
 
-    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
         self.begun.append((index, total, case.module, number))
 
     def done(self, record: Record) -> None:

@@ -86,7 +86,7 @@ GOOD: dict[str, list[str]] = {
     "class_name": ["Mine"],
     "path": ["new.py"],
     "plot": ["new.svg"],
-    "ray": ["127.0.0.1:1"],
+    "address": ["127.0.0.1:1"],
 }
 BY_TYPE: dict[Any, list[str]] = {
     int: ["1", "2", "8"],

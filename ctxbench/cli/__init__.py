@@ -32,7 +32,6 @@ OPTIONS = {
     ),
     "How long": ("processes", "sample_s", "budget", "total_s", "target", "dry_run", "force"),
     "Where": (*WHERE, "also_on", "out", "in_process"),
-    "On a cluster": ("ray", "each_device"),
 }  # fmt: skip
 MANY_OPTIONS = 15
 INTERRUPTED = "interrupted: each file that was written is whole"

@@ -75,10 +75,6 @@ InProcess = Annotated[
 RunItsCode = Annotated[
     bool, typer.Option("--run-its-code", help="Run the code that the folder names wherever it lies.")
 ]
-Ray = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Spread the cases over a Ray cluster: HOST:PORT, or local for this host."),
-]
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
@@ -113,17 +109,6 @@ def asked_for() -> list[str]:
     from ctxbench.model.metrics import metrics
 
     return [name for name, metric in metrics().items() if metric.asked_for]
-
-
-def elsewhere(what: str) -> Callable[..., Any]:
-    """The function of a plugin that measures cases on other machines. UsageError where no plugin brings one."""
-    from ctxbench.plugin import brought
-
-    for plugin, (name, reference) in brought("slots"):
-        if name == what:
-            function: Callable[..., Any] = plugin.load(reference)
-            return function
-    raise UsageError("--ray: no plugin is installed that spreads cases over a cluster")
 
 
 def split(text: str | None) -> list[str] | None:

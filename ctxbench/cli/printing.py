@@ -63,8 +63,8 @@ def print_run(path: Path) -> None:
     say(f"run folder: {path}")
 
 
-def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:
-    """The table of what is known, how much that is, and how to go on."""
+def print_interrupted(stop: KeyboardInterrupt, command: str = "ctxbench resume") -> None:
+    """The table of what is known, how much that is, and the command that goes on."""
     from ctxbench.engine.run import Interrupted
     from ctxbench.results.run_folder import RunFolder, run_folders
 
@@ -77,5 +77,4 @@ def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:
                 print_run(path)
     finally:
         say(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", stderr=True)
-        where = f" --ray {ray}" if ray else ""
-        say(f"continue with: ctxbench resume {stop.path}{where}", stderr=True)
+        say(f"continue with: {command} {stop.path}", stderr=True)

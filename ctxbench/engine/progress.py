@@ -23,11 +23,8 @@ class Quiet:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
-        """Process `number` of a case begins, the `index`-th of `total`; number 0 measures what needs no clock.
-
-        `slot` is where on a cluster.
-        """
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
+        """Process `number` of a case begins, the `index`-th of `total`; number 0 measures what needs no clock."""
 
     def known(self, record: Record, left_s: float | None) -> None:
         """Report the record of a case so far, and about how many seconds the run goes on (None: not known)."""
@@ -62,10 +59,8 @@ class Plain(Quiet):
         self._round = 0
         self._left_s: float | None = None
 
-    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
-        if slot:
-            self._print(f"[{index + 1}/{total}] {slot}: {_round(number)}: {case.id}")
-        elif number != self._round:
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
+        if number != self._round:
             self._round = number
             self._print(f"round {number} of fresh processes{_left(self._left_s)}")
 
@@ -110,7 +105,6 @@ class Live(Quiet):
         self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
         self._rows: dict[str, Record] = {}
         self._recent: dict[str, None] = {}
-        self._slots: dict[str, str] = {}
         self._doing, self._detail = "starting", ""
         self._left_s: float | None = None
 
@@ -122,10 +116,8 @@ class Live(Quiet):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
-        if slot:
-            self._slots[slot] = f"{_round(number)}: {case.id}"
-        self._doing, self._detail = f"[{index + 1}/{total}] {_round(number)}: {case.id}", ""
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
+        self._doing, self._detail = f"[{index + 1}/{total}] {named(number)}: {case.id}", ""
         self._draw()
 
     def known(self, record: Record, left_s: float | None) -> None:
@@ -168,14 +160,13 @@ class Live(Quiet):
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for title in ("", *columns):
             table.add_column(title, justify="right" if title else "left", no_wrap=True)
-        room = max(self._console.height - 4 - len(self._slots), 1)
+        room = max(self._console.height - 4, 1)
         shown = [*self._recent][-room:]
         for name in (name for name in cells if name in shown):
             table.add_row(Text(name), *(Text(cells[name].get(title, "")) for title in columns))
         now = " ".join(part for part in (self._doing, self._detail) if part) + _left(self._left_s)
-        lines = [now] if not self._slots else [f"{slot}: {doing}" for slot, doing in self._slots.items()]
-        texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
-        self._live.update(Group(table, *texts) if cells else Group(*texts), refresh=True)
+        text = Text(now, no_wrap=True, overflow="ellipsis")
+        self._live.update(Group(table, text) if cells else text, refresh=True)
 
 
 def _stage(start: float, text: str) -> str:
@@ -224,5 +215,6 @@ def _outcome(record: Record) -> str:
     return ", ".join([*parts, *count, f"done in {record.elapsed_s:.1f} s"])
 
 
-def _round(number: int) -> str:
+def named(number: int) -> str:
+    """A few words for process `number` of a case."""
     return f"round {number}" if number else "costs"

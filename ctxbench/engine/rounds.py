@@ -34,8 +34,8 @@ Launch = Callable[[], AbstractContextManager[Executor]]
 EXTRA_SHARE = 0.25
 # Of a case, where a budget for the whole suite gives it more than were planned.
 MOST_PROCESSES = 15
-# Device, dtype, threads, whether the case was reused, and the slot of a cluster.
-Yardstick = tuple[str, str, int | None, bool, str]
+# Device, dtype, threads, whether the case was reused, and what a subclass adds.
+Yardstick = tuple[str | int | bool | None, ...]
 
 
 def execute(
@@ -90,13 +90,8 @@ class Rounds:
         self.starting_s = 0.0
         # Seconds that the processes of the rounds took, and by their estimates would have taken.
         self.taken_s = self.expected_s = 0.0
-        # What is being measured, and what is still to be in a round beyond the planned ones.
-        self.current: Case | None = None
+        # What is still to be in a round beyond the planned ones.
         self.again: list[Case] = []
-
-    def is_complete(self, case: Case) -> bool:
-        """Return whether no planned process of a case is missing."""
-        return 0 in self.finished[case.id] and not any(self._lacks(case, n + 1) for n in range(self.processes))
 
     def count(self, executor: Executor) -> None:
         """Tell a person who watches what is counted of each case, before anything is measured.
@@ -116,12 +111,12 @@ class Rounds:
             self._begin(case, 0)
             outcome = measure_case(case, self.plan.once(), executor, self.reporter)
             if self._is_timed(case) and outcome.record.status == "ok":
-                yardstick = self._yardstick(case, outcome.record)
+                yardstick = self.yardstick(case, outcome.record)
                 if yardstick not in rates:
                     rates[yardstick] = matmul_rate(case, self.plan.measure, executor)
                 outcome.record.take({"matmul_macs_per_s": rates[yardstick]})
             self._keep(case, outcome, 0)
-            if not self._lacks(case, 1):
+            if not self.lacks(case, 1):
                 self.reporter.done(outcome.record)
 
     def rounds(self, launch: Launch) -> Iterator[None]:
@@ -157,7 +152,6 @@ class Rounds:
         index = sum(map(len, self.finished.values()))
         total = max(index + 1, len(self.cases) * self.plan.processes)
         self.reporter.process(index, total, case, number)
-        self.current = case
         self.again = [each for each in self.again if each is not case]
 
     def _keep(self, case: Case, outcome: Outcome, number: int) -> None:
@@ -176,7 +170,7 @@ class Rounds:
             return None
         left = sum(map(self._cost_s, self.again))
         for case in self.cases:
-            lacking = sum(self._lacks(case, number + 1) for number in range(self.processes))
+            lacking = sum(self.lacks(case, number + 1) for number in range(self.processes))
             if lacking:
                 left += lacking * self._cost_s(case)
         measure = self.plan.measure
@@ -185,9 +179,9 @@ class Rounds:
     def _is_timed(self, case: Case) -> bool:
         return self.is_timed and has_clock(case.device)
 
-    def _yardstick(self, case: Case, record: Record) -> Yardstick:
+    def yardstick(self, case: Case, record: Record) -> Yardstick:
         """Conditions that the speed of fixed work depends on; a case that was reused was measured at another time."""
-        return case.device, case.dtype, case.threads, case.id in self.reused, record.slot
+        return case.device, case.dtype, case.threads, case.id in self.reused
 
     def _undisturbed(self) -> dict[str, list[int]]:
         """The processes of each case that others did not disturb; their times have no part in that.
@@ -198,7 +192,7 @@ class Rounds:
         for case in self.cases:
             for record in self.finished[case.id].values():
                 if (ms := record.get("control_ms")) is not None:
-                    times[self._yardstick(case, record)].append(ms)
+                    times[self.yardstick(case, record)].append(ms)
         limits = {yardstick: CONTROL_LIMIT * median(found or [math.inf]) for yardstick, found in times.items()}
         return {
             case.id: [
@@ -207,7 +201,7 @@ class Rounds:
                 if number
                 and not disturbed(record.others_share)
                 and not shares_gpu(record.machine_state)
-                and (record.get("control_ms") or 0.0) <= limits.get(self._yardstick(case, record), math.inf)
+                and (record.get("control_ms") or 0.0) <= limits.get(self.yardstick(case, record), math.inf)
             ]
             for case in self.cases
         }
@@ -217,7 +211,7 @@ class Rounds:
 
         With a budget for the suite also those with a wide interval, and of all only what the budget lasts for.
         """
-        cases = [case for case in self.cases if self._lacks(case, number)]
+        cases = [case for case in self.cases if self.lacks(case, number)]
         if number > self.processes:
             if not self._goes_on(number - 1):
                 return []
@@ -284,7 +278,7 @@ class Rounds:
         rate = counted.get("matmul_macs_per_s")
         return process_s(counted, self.plan.measure, rate) if rate else 0.0
 
-    def _lacks(self, case: Case, number: int) -> bool:
+    def lacks(self, case: Case, number: int) -> bool:
         """Return whether a process of a case can be timed that is not there: none can of a case that failed."""
         finished = self.finished[case.id]
         if not self._is_timed(case) or case.id in self.reused or number in finished:

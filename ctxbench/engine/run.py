@@ -99,8 +99,8 @@ def resume(
     meta = folder.meta
     check_own_code(folder.path, meta, named_code(meta), run_its_code)
     folder.require(CONTINUED)
-    if "environments" in meta:
-        raise UsageError(f"{path} was measured on a cluster; continue it with --ray ADDRESS")
+    if command := meta.get("continued_by"):
+        raise UsageError(f"{path} is continued by another command: {command} {path}")
     suite = restore(meta["suite"], folder.path / "run.json", meta["definition"], run_its_code)
     with ExitStack() as stack:
         stack.enter_context(locked(folder.path))

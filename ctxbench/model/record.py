@@ -23,9 +23,8 @@ class Record:
     files of `ctxbench.model.metrics` declare them. A column that is not in `values` was not measured, or is not known.
     `hparams` has all hyper-parameters, defaults included, in JSON; `changed` names those that differ from the defaults.
     `processes` counts the fresh processes that times come from, `rounds` are their numbers, and `others_share` is the
-    largest share of the cores that other work kept busy during one of them. `slot` names the place of a cluster that
-    measured it, whose environment `run.json` has. `built` is the call that built the module, with its file and line:
-    `mine.py:7 Strided(stride=4, width=32)`.
+    largest share of the cores that other work kept busy during one of them. `built` is the call that built the module,
+    with its file and line: `mine.py:7 Strided(stride=4, width=32)`.
     """
 
     case: str
@@ -54,7 +53,6 @@ class Record:
     processes: int | None = None
     rounds: str = ""
     others_share: float | None = None
-    slot: str = ""
     built: str = ""
 
     def take(self, values: Mapping[str, Any]) -> None:

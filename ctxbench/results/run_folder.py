@@ -285,7 +285,7 @@ class RunFolder:
 
 
 def run_folders(path: Path) -> list[Path]:
-    """The run folder `path`, or those inside it: a run on a cluster has one for each kind of device."""
+    """The run folder `path`, or those inside it."""
     if os.path.lexists(path / "run.json"):
         return [path]
     return sorted(Path(each).parent for each in glob.glob(f"{glob.escape(str(path))}/*/run.json")) or [path]

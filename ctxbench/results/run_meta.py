@@ -87,7 +87,7 @@ class _Meta(_Part):
     imports: dict[str, dict[str, str]] = {}
     built: dict[str, str] = {}
     environment: _Environment | None = None
-    environments: dict[str, _Environment] | None = None
+    continued_by: str = ""
     sheets: dict[str, _Sheet] | None = None
     candidates: list[str] = []
     broken: list[str] = []

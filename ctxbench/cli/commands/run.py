@@ -5,8 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from ctxbench import api
-from ctxbench.base.errors import UsageError
-from ctxbench.cli.options import EXIT_INTERRUPTED, SHARED, Given, Ray, asked_for, elsewhere, seconds
+from ctxbench.cli.options import EXIT_INTERRUPTED, SHARED, Given, asked_for, seconds
 from ctxbench.cli.printing import print_interrupted, print_runs, render, reporter
 from ctxbench.cli.signature import command_of
 
@@ -40,11 +39,6 @@ def run(
         bool,
         typer.Option("--dry-run", help="List the cases with predicted memory and estimated time; measure nothing."),
     ] = False,
-    ray: Ray = None,
-    each_device: Annotated[
-        bool,
-        typer.Option("--each-device", help="With --ray: every kind of device measures every case, in its own folder."),
-    ] = False,
 ) -> None:
     """Measure the cases of a suite, write a run folder and print its table.
 
@@ -55,7 +49,6 @@ def run(
     from ctxbench.engine.run import run_suite
     from ctxbench.model.read_suite import load
 
-    _check_ray_options(ray, each_device, static=asked["static"], dry_run=dry_run, in_process=asked["in_process"])
     shown = reporter()
     suite, how = asked.pop("suite"), {name: asked.pop(name) for name in HOW if name in asked}
     try:
@@ -67,21 +60,8 @@ def run(
         if dry_run:
             render(describe.plan(plan(loaded, static=how["static"]), loaded.file.measure))
             return
-        if ray is not None:
-            how = {name: how[name] for name in how if name not in ("static", "in_process")}
-            runs = elsewhere("run")(loaded, ray, each_device=each_device, **how, reporter=shown)
-        else:
-            runs = [run_suite(loaded, **how, reporter=shown)]
+        finished = run_suite(loaded, **how, reporter=shown)
     except KeyboardInterrupt as stop:
-        print_interrupted(stop, ray)
+        print_interrupted(stop)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    print_runs(runs)
-
-
-def _check_ray_options(ray: str | None, each_device: bool, **alone: bool) -> None:
-    """UsageError for an option that means nothing on a cluster, or nothing without one."""
-    if ray is None and each_device:
-        raise UsageError("--each-device goes with --ray ADDRESS")
-    for name, given in alone.items():
-        if ray is not None and given:
-            raise UsageError(f"--{name.replace('_', '-')} cannot be used with --ray: it needs no cluster")
+    print_runs([finished])

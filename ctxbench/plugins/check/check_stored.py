@@ -45,7 +45,7 @@ class _Rounds(Quiet):
     number: int = 0
     index: int = 0
 
-    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
         if number == 0:
             self.shown.stage(f"measuring what needs one process: {case.id}")
             return

@@ -1,9 +1,21 @@
 """Runs on a Ray cluster."""
 
-from ctxbench.plugin import Plugin
+from ctxbench.plugin import Command, Plugin
 
 PLUGIN = Plugin(
     about="spreads the cases of a run over a Ray cluster",
-    slots={"run": "cluster:run", "resume": "cluster:resume"},
+    commands={
+        "cluster-run": Command(
+            "Measure",
+            "Measure the cases of a suite on the devices of a Ray cluster.",
+            run="command:run",
+            order=8,
+            examples=("ctxbench cluster-run local --suite field", "ctxbench cluster-run HOST:6379 --suite field"),
+        ),
+        "cluster-resume": Command(
+            "Measure", "Continue an interrupted run on a Ray cluster.", run="command:resume", order=9
+        ),
+    },
+    metrics=("metric:METRIC",),
     extras={"ray": ("ray",)},
 )

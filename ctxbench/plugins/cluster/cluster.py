@@ -1,4 +1,4 @@
-"""`ctxbench run --ray`: a suite on the devices of a Ray cluster, one run folder for each kind of device."""
+"""A suite on the devices of a Ray cluster, one run folder for each kind of device."""
 
 import re
 from collections import Counter
@@ -60,7 +60,8 @@ def run(
         for place, slots in places.items():
             meta = plan.meta(slots[0].environment, counter=counter, metrics=settings.metrics, force=force)
             stack.enter_context(locked(place))
-            folder = RunFolder.create(place, {**meta, "environments": _environments(slots)})
+            told = {"environments": _environments(slots), "continued_by": f"ctxbench cluster-resume {address}"}
+            folder = RunFolder.create(place, {**meta, **told})
             parts.append(_part(plan, folder, slots))
         return _measured(parts, settings, shown)
 
@@ -80,8 +81,8 @@ def resume(
     folders = [RunFolder.open(each) for each in run_folders(Path(path))]
     with ExitStack() as stack:
         for folder in folders:
-            if "environments" not in folder.meta:
-                raise UsageError(f"{folder.path} was measured on one machine; continue it without --ray")
+            if not isinstance(folder.meta.get("environments"), dict):
+                raise UsageError(f"{folder.path} was measured on one machine: ctxbench resume continues it")
             check_own_code(folder.path, folder.meta, named_code(folder.meta), run_its_code)
             folder.require(CONTINUED)
             stack.enter_context(locked(folder.path))

@@ -167,8 +167,8 @@ class Cluster:
 def connect(address: str) -> Iterator[Cluster]:
     """A cluster: one that is started on this host alone (LOCAL), or the one at an address. Its actors end with this."""
     if not this_machine.FORKS:
-        raise UsageError("--ray measures on Linux only; without it, the same suite is measured on this machine")
-    if sentence := lacking("--ray", "ray"):
+        raise UsageError("cluster-run measures on Linux only; run measures the same suite on this machine")
+    if sentence := lacking("cluster-run", "ray"):
         raise UsageError(sentence)
     if address == LOCAL:
         os.environ[CLUSTERS] = "0"
@@ -207,7 +207,7 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 def _check_address(address: str) -> None:
     """UsageError unless a Ray cluster answers; `ray.init` would wait for minutes."""
     if not re.fullmatch(r"[^:/]+:\d+", address):
-        raise UsageError(f"--ray takes {LOCAL}, or HOST:PORT of a cluster that this host is a part of; not {address!r}")
+        raise UsageError(f"ADDRESS is {LOCAL}, or HOST:PORT of a cluster that this host is a part of; not {address!r}")
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
         subprocess.run(command, capture_output=True, check=True, timeout=ANSWER_S * this_machine.here.pace)

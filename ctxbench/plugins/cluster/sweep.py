@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.one_process import Executor, Outcome, Plan, blank_record
-from ctxbench.engine.progress import Quiet
-from ctxbench.engine.rounds import Rounds
+from ctxbench.engine.progress import Quiet, named
+from ctxbench.engine.rounds import Rounds, Yardstick
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.record import Record
@@ -122,16 +122,31 @@ class _OfSlot(Quiet):
 
     def __init__(self, shown: _Shown, name: str) -> None:
         self._shown, self._name = shown, name
+        # What is being measured.
+        self.current: Case | None = None
 
-    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
+        self.current = case
         with self._shown.lock:
-            self._shown.total = max(self._shown.total, self._shown.begun + 1)
-            self._shown.reporter.process(self._shown.begun, self._shown.total, case, number, self._name)
             self._shown.begun += 1
+            self._shown.total = max(self._shown.total, self._shown.begun)
+            place = f"[{self._shown.begun}/{self._shown.total}] {self._name}"
+            self._shown.reporter.stage(f"{place}: {named(number)}: {case.id}")
 
     def done(self, record: Record) -> None:
         with self._shown.lock:
             self._shown.reporter.done(record)
+
+
+class _SlotRounds(Rounds):
+    """Cases and processes of several slots, each of which has a yardstick of its own."""
+
+    def yardstick(self, case: Case, record: Record) -> Yardstick:
+        return *super().yardstick(case, record), record.get("slot")
+
+    def is_complete(self, case: Case) -> bool:
+        """Return whether no planned process of a case is missing."""
+        return 0 in self.finished[case.id] and not any(self.lacks(case, n + 1) for n in range(self.processes))
 
 
 class _Queue:
@@ -164,14 +179,15 @@ class _Queue:
         serving: Slot | None = slot
         rates: dict[Any, float | None] = {}
         while serving and (cases := self._take()):
-            run = self._rounds(cases, _OfSlot(self._shown, serving.name), slot=serving.name)
+            shown = _OfSlot(self._shown, serving.name)
+            run = self._rounds(cases, shown, slot=serving.name)
             try:
                 run.once(serving.executor, rates)
                 for _ in run.rounds(serving.launch):
                     pass
                 self._give_back([])
             except SlotLost as lost:
-                self._give_back(self._unfinished(run, str(lost)))
+                self._give_back(self._unfinished(run.cases, shown.current, str(lost)))
                 serving, rates = (None if self._closed else serving.replacement()), {}
             except Exception as error:  # ends the sweep, in the thread that waits for it
                 self._error = self._error or error
@@ -208,8 +224,8 @@ class _Queue:
 
     def _rounds(
         self, cases: Sequence[Case], reporter: Quiet, finished: Mapping[str, Any] | None = None, slot: str = ""
-    ) -> Rounds:
-        return Rounds(cases, self.plan, reporter, partial(self._keep, slot), finished or {})
+    ) -> _SlotRounds:
+        return _SlotRounds(cases, self.plan, reporter, partial(self._keep, slot), finished or {})
 
     def _take(self) -> list[Case]:
         """The next cases; none if all are finished. Waits for those of others, which come back if a slot is lost."""
@@ -237,28 +253,27 @@ class _Queue:
         with self._changed:
             if self._closed:
                 raise SlotLost("the sweep has ended")
-            outcome.record.slot = slot
+            outcome.record.take({"slot": slot})
             outcome.write(self.part.folder, number)
             self._finished.setdefault(outcome.record.case, {})[number] = outcome.record
 
-    def _unfinished(self, run: Rounds, why: str) -> list[Case]:
-        """The cases of a slot that was lost, to be measured anew; the one at fault at most RETRIES times."""
+    def _unfinished(self, cases: Sequence[Case], current: Case | None, why: str) -> list[Case]:
+        """The cases of a slot that was lost, to be measured anew; the `current` one at most RETRIES times."""
         with self._changed:
             self._last_loss = why
             if self._closed:
                 return []
-            self.part.folder.drop({case.id for case in run.cases})
-            for case in run.cases:
+            self.part.folder.drop({case.id for case in cases})
+            for case in cases:
                 self._finished.pop(case.id, None)
-            current = run.current
             if current is None:
-                return list(run.cases)
+                return list(cases)
             self._lost[current.id] += 1
             if self._lost[current.id] <= RETRIES:
-                return list(run.cases)
+                return list(cases)
             record = blank_record(current)
             record.status = "crashed"
             record.message = f"{self._lost[current.id]} slots were lost while they measured this case; the last: {why}"
             self._keep("", 0, Outcome(record, {}, {}))
             _OfSlot(self._shown, "").done(record)
-            return [case for case in run.cases if case is not current]
+            return [case for case in cases if case is not current]

@@ -8,5 +8,5 @@ from ctxbench.plugins.cluster.ray_slots import connect
 
 def test_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctxbench.base.clocks.FORKS", False)
-    with pytest.raises(UsageError, match="--ray measures on Linux only; without it, the same suite"):
+    with pytest.raises(UsageError, match="cluster-run measures on Linux only; run measures the same suite"):
         connect("local").__enter__()

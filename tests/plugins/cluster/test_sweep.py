@@ -44,7 +44,7 @@ def test_every_case_is_measured_once_and_on_one_slot(tmp_path: Path) -> None:
     measured = [each for slot in slots for each in slot.measured]
     assert sorted(measured) == sorted((case.id, number) for case in grid for number in range(PROCESSES + 1))
     where = folder.finished()
-    assert {len({record.slot for record in processes.values()}) for processes in where.values()} == {1}
+    assert {len({record["slot"] for record in processes.values()}) for processes in where.values()} == {1}
     assert set(frame["slot"]) == {slot.name for slot in slots}
     assert len(folder.samples()) == 100 * PROCESSES * 2
 
@@ -153,7 +153,7 @@ def test_a_case_that_was_interrupted_is_measured_whole_again(tmp_path: Path) -> 
     path.write_text("".join(lines[:-1]))
     other = ScriptedSlot("host/2")
     folder = run(tmp_path / "run", [other], grid)
-    lost = [case for case, processes in folder.finished().items() if processes[0].slot == "host/2"]
+    lost = [case for case, processes in folder.finished().items() if processes[0]["slot"] == "host/2"]
     assert sorted(other.measured) == [(case, number) for case in lost for number in range(PROCESSES + 1)]
     assert len(lost) == 1
     assert len(folder.samples()) == 2 * PROCESSES * 2
