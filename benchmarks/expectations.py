@@ -41,7 +41,7 @@ class ExpectedPeak:
     refused: str = ""
 
     def holds(self, measured: int) -> bool:
-        """Return whether a measured peak is in the band. Above a marked one, which is a lower bound, anything is."""
+        """Return whether a measured peak is in the band. Above a marked one, which may be too low, anything is."""
         assert self.bytes is not None
         assert self.high_bytes is not None
         return self.bytes * (1 - PEAK_SHARE) <= measured and (

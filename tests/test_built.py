@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import ctxbench
 from ctxbench.base.errors import UsageError
 from ctxbench.meta.built import converted, without_data
 from ctxbench.meta.on_meta import on_meta
@@ -47,6 +48,7 @@ RIGHT = [
     ("LazyNorm", {}, 9 * C * C + C + 2 * C, 9 * MIX + N * C),
     ("Spectral", {}, C * 8 * 5, C * 8 * 5),
     ("Sampled", {}, 2 * LAYER, 2 * MIX + N * C),
+    ("MadeInPass", {}, LAYER + N * C, MIX),
 ]
 
 
@@ -114,3 +116,22 @@ def test_a_shared_weight_of_a_scripted_part_is_copied_without_data() -> None:
     found = on_meta(torch.jit.script(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))))
     assert {each.device.type for each in (*found.parameters(), *found.buffers())} == {"meta"}
     assert [each.requires_grad for each in found.parameters()] == [True] * 4
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_weights_that_the_first_pass_makes_are_told_and_trained(tmp_path: Path) -> None:
+    measure = {"processes": 1, "sample_s": 0.01, "warmup_s": 0}
+    run = ctxbench.run(
+        modules=[f"{FILE}:MadeInPass"],
+        shape=[(1, C, 8, 8)],
+        metrics=["params", "latency"],
+        measure=measure,
+        out=tmp_path,
+    )
+    (row,) = run.folder.rows()
+    assert (row["status"], row["params"]) == ("ok", LAYER + N * C)
+    assert row["latency_train_ms"] > 0
+    notes = {note.code: note.values for note in row["notes"]}
+    assert notes["params_made"] == {"before": 0, "after": LAYER + N * C}
+    assert "input_trained" not in notes

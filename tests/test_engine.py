@@ -16,14 +16,17 @@ import pytest
 from fakes import LONGEST_S, EngineClock, FakeExecutor
 
 import ctxbench
+from ctxbench.base.clocks import Machine
 from ctxbench.base.errors import EngineError, UsageError
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
+from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.remote import task_of
 from ctxbench.engine.run import locked, machine, resume
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Doing
+from ctxbench.registry.reference import Reference
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.worker.protocol import MeasureCase, Payload, Reply
 
@@ -376,3 +379,37 @@ def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.Mo
         seen: list[Reply] = []
         server.run(task_of("machine"), seen.append)  # a new fork server takes the next task
         assert [type(message) for message in seen] == [Payload]
+
+
+class TimePassesOnceThereIs(Machine):
+    """A machine on which six seconds pass each time that the clock is read, once there is a file."""
+
+    pace = 0.001
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.seconds = file, 0.0
+
+    def wall_s(self) -> float:
+        self.seconds += 6 * self.file.exists()
+        return self.seconds
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("question", ["block", "network"])
+def test_an_import_that_waits_is_told_once_and_given_up_at_its_limit(
+    question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, begun = tmp_path / "waits.py", tmp_path / "begun"
+    file.write_text(
+        f"import time\nprint('fetching weights', flush=True)\nopen({str(begun)!r}, 'w')\ntime.sleep(10**6)\n"
+    )
+    monkeypatch.setattr("ctxbench.base.clocks.here", TimePassesOnceThereIs(begun))
+    with (
+        IsolatedLoader() as loader,
+        pytest.raises(UsageError, match="takes more than 600 s; it last printed: fetching"),
+    ):
+        loader.entry(Reference(str(file), "A")) if question == "block" else loader.network_shape(f"{file}:A")
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition("waits.py")[2] for line in said] == [
+        f"{':A' * (question == 'network')} is still being imported after 10 s; after 600 s it is given up"
+    ]

@@ -89,6 +89,8 @@ def test_a_line_belongs_to_the_task_whose_tag_it_has() -> None:
         b'{"type": "Started"}',
         b'{"type": "Started", "pid": "many"}',
         json.dumps({"type": "MeasureCase"}).encode(),  # a task is no message
+        b"[" * 10**6,
+        b'{"type": "Values", "values": {"x": ' + b'{"x": ' * 10**5 + b"1" + b"}" * (10**5 + 2),
     ],
 )
 def test_what_is_no_message_is_refused(content: bytes) -> None:

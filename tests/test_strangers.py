@@ -1,6 +1,7 @@
 """A user's code never ends a command in silence or in a traceback, and a row says what it did to its process."""
 
 import gc
+import math
 import os
 import re
 import subprocess
@@ -279,7 +280,7 @@ def test_what_is_left_of_an_endless_line_is_no_message() -> None:
 
     sender = threading.Thread(target=send)
     sender.start()
-    line = server._line(None)
+    line = server._line(math.inf)
     sender.join()
     os.close(read)
     assert isinstance(line, bytes)

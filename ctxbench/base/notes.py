@@ -29,6 +29,7 @@ TEXTS = {
     "drawn": "the module draws its structure: {column} is {first} under one seed and {second} under another",
     "reused": "reused from {path}",
     "params_differ": "the declared closed form gives {declared} params, the module has {counted}",
+    "params_made": "the first pass makes or drops parameters: {before:,} before it, {after:,} (counted) after it",
     "complex_params": "{count:,} of the parameters are complex numbers, which count once and hold two real ones",
     "launch_bound": (
         "launch-bound: the host takes as long to enqueue a pass as the device to run it, so latency_{mode}_ms is the "

@@ -1,5 +1,6 @@
 """The parent's side of the fork server: start it, hand it a task, follow its child, kill what runs too long."""
 
+import math
 import os
 import secrets
 import tempfile
@@ -38,6 +39,8 @@ TRIES = 3
 _FOREIGN = 60
 # Bytes. No message is as long; a module may write without end.
 _LONGEST_LINE = 2**22
+# Seconds after which a person wants to know what is waited for.
+LONG_S = 10.0
 # A process that SIGKILL has not ended after this long is stuck in a driver; it is left behind.
 KILL_S = 10.0
 
@@ -49,11 +52,13 @@ class ForkServer:
     Tasks run one at a time. With `tree`, children take modules from this source tree (see `ctxbench.worker.tree`). The
     server imports torch while its maker goes on; the first task waits for it. One that dies is replaced before the next
     task, or for this one if no module's code has run. It ends with the thread that made it. It starts a second sooner
-    without what `static` metrics need. `malloc` is "keep" or "default", as in a suite.
+    without what `static` metrics need. `malloc` is "keep" or "default", as in a suite. `on_long` is called
+    once for each task that takes more than `LONG_S` seconds.
     """
 
     def __init__(self, tree: Path | None = None, static: bool = True, malloc: str = "keep") -> None:
         self._tree, self._static, self._malloc = tree, static, malloc
+        self.on_long: Callable[[], None] | None = None
         # Without a name, so that it is gone when the processes are. Its writers share one offset.
         self._output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed by close()
         self._launch()
@@ -104,7 +109,7 @@ class ForkServer:
             if self._interpreter.process.poll() is not None:
                 self._interpreter.close()
                 self._launch()
-            self._ready = self._ready or isinstance(self._next(None), Ready)
+            self._ready = self._ready or isinstance(self._next(math.inf), Ready)
             if self._ready:
                 break
             self._interpreter.process.wait()
@@ -134,10 +139,15 @@ class ForkServer:
 
     def _follow(self, on_message: Callable[[Reply], None], timeout_s: float | None) -> Answer | Exit:
         """The child's messages go to `on_message` until it answers a command or has ended, or the fork server has."""
-        deadline = None if timeout_s is None else this_machine.here.wall_s() + timeout_s
+        start = this_machine.here.wall_s()
+        deadline = math.inf if timeout_s is None else start + timeout_s
+        long = start + LONG_S if self.on_long else math.inf
         timed_out = False
         while True:
-            match self._next(deadline):
+            match self._next(min(long, deadline)):
+                case _Late() if self.on_long and long <= deadline:
+                    long = math.inf
+                    self.on_long()
                 case _Late() if not timed_out:
                     timed_out, deadline = True, this_machine.here.wall_s() + KILL_S
                     self._kill_child()
@@ -198,7 +208,7 @@ class ForkServer:
         if self._child is not None:
             self._interpreter.end_child(self._child)
 
-    def _next(self, deadline: float | None) -> "Reply | _Late | _Gone":
+    def _next(self, deadline: float) -> "Reply | _Late | _Gone":
         """The next message; that the deadline has passed, or that the fork server is gone.
 
         A child that sends what is no message is killed, and that line is the last of its output. A line without the
@@ -212,7 +222,7 @@ class ForkServer:
             if own is None:
                 if line and not line.startswith(self._former):
                     self._foreign = repr(line[:_FOREIGN].decode(errors="replace"))
-                if deadline is not None and this_machine.here.wall_s() > deadline:
+                if this_machine.here.wall_s() > deadline:
                     return _Late()
                 continue
             try:
@@ -221,12 +231,12 @@ class ForkServer:
                 self._output.write(f"\n{error}\n".encode())
                 self._kill_child()
 
-    def _line(self, deadline: float | None) -> "bytes | _Late | _Gone":
+    def _line(self, deadline: float) -> "bytes | _Late | _Gone":
         while b"\n" not in self._buffer:
-            wait = None if deadline is None else deadline - this_machine.here.wall_s()
-            if wait is not None and wait < 0:
+            wait = deadline - this_machine.here.wall_s()
+            if wait < 0:
                 return _Late()
-            chunk = self._interpreter.read(None if wait is None else wait * this_machine.here.pace)
+            chunk = self._interpreter.read(None if wait == math.inf else wait * this_machine.here.pace)
             if chunk is None:
                 continue
             if not chunk:

@@ -1,12 +1,13 @@
 """Loads user code in a child process, and tells in a sentence if the process ended otherwise."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.terminal import say
+from ctxbench.model.failures import last_line
 from ctxbench.registry.entry import Entry
 from ctxbench.registry.reader import read_by, reader
 from ctxbench.registry.reference import Reference
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # Seconds in which a block has to be built for its call to be told.
 CALL_S = 30.0
+# Seconds in which a person's file has to be imported: those of a row of a suite that names none.
+IMPORT_S = 600.0
 
 
 class IsolatedLoader:
@@ -46,7 +49,7 @@ class IsolatedLoader:
         """Entry of the class of a reference. UsageError if its file does anything else than declare it."""
         reference = reference.whole
         if reference not in self._entries:
-            told, _ = self._ask(f"loading {reference.source}", "module", str, reference)
+            told, _ = self._load(reference.source, "module", str, reference)
             self._entries[reference] = Entry.of_plain(told[0])
         return self._entries[reference]
 
@@ -54,7 +57,7 @@ class IsolatedLoader:
         """The input that a network declares. UsageError if its file does anything else than that."""
         name = registry.absolute(name)
         if name not in self._shapes:
-            told, _ = self._ask(f"loading network {name}", "network", tuple[int, int, int, int] | None, name)
+            told, _ = self._load(f"network {name}", "network", tuple[int, int, int, int] | None, name)
             self._shapes[name] = told[0]
         return self._shapes[name]
 
@@ -82,17 +85,36 @@ class IsolatedLoader:
                 say(text, stderr=True)
         self._said.update(texts)
 
+    def _load(self, source: str, question: str, kind: Any, *arguments: Any) -> tuple[list[Any], list[str]]:
+        """Answers of a child about a source, whose import may wait: for a download, a lock or a person."""
+        from ctxbench.engine.client import LONG_S
+
+        waits = f"{source} is still being imported after {LONG_S:g} s; after {IMPORT_S:g} s it is given up"
+        return self._ask(
+            f"loading {source}", question, kind, *arguments, timeout_s=IMPORT_S, on_long=lambda: say(waits, stderr=True)
+        )
+
     def _ask(
-        self, about: str, question: str, kind: Any, *arguments: Any, timeout_s: float | None = None
+        self,
+        about: str,
+        question: str,
+        kind: Any,
+        *arguments: Any,
+        timeout_s: float | None = None,
+        on_long: Callable[[], None] | None = None,
     ) -> tuple[list[Any], list[str]]:
         """Answers of a child; then the output of its module, and remarks on the module."""
         from ctxbench.engine import client, remote
 
         if self._server is None:
             self._server = self._stack.enter_context(client.ForkServer(static=self._static))
+        self._server.on_long = on_long
         answered = remote.ask(self._server, question, kind, *arguments, timeout_s=timeout_s)
+        self._server.on_long = None
         ended, failure = answered.ended, answered.failure
         sentence = answered.wrong or (failure and f"{about}: {failure.message}")
+        if ended.timed_out:
+            sentence = f"{about} takes more than {timeout_s:g} s; {last_line(ended.output)}"
         if sentence := sentence or (ended.unexpected_exit and f"{about} {ended.unexpected_exit}"):
             raise UsageError(sentence)
         return answered.told, [text for text in (ended.output.rstrip(), *map(str, ended.notes)) if text]

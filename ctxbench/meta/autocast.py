@@ -64,8 +64,10 @@ class Autocast(TorchFunctionMode):
 
     It begins with the case's autocast to `dtype`, with none if that is None. A part of the module may switch it on or
     off, for the device or for "meta", by `torch.autocast`. As PyTorch's it keeps the cast of a weight until it is left.
-    `device` is a CPU or any GPU, which stands for CUDA.
+    `device` is a CPU or any GPU, which stands for CUDA. `on_kept` gets each cast that is kept.
     """
+
+    on_kept: Callable[[torch.Tensor], None] | None = None
 
     def __init__(self, device: str = "cuda", dtype: torch.dtype | None = None) -> None:
         super().__init__()
@@ -138,6 +140,8 @@ class Autocast(TorchFunctionMode):
             return value.to(dtype)
         if id(value) not in self._weights:
             self._weights[id(value)] = value, value.to(dtype)
+            if self.on_kept is not None:
+                self.on_kept(self._weights[id(value)][1])
         return self._weights[id(value)][1]
 
     @contextmanager

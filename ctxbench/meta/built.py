@@ -1,7 +1,7 @@
 """Modules as they are built: without data of any constructor, lazy layers with their shapes, in a dtype."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any
 
@@ -71,6 +71,16 @@ def initialised(module: nn.Module, shape: Sequence[int]) -> nn.Module:
             module.eval()(torch.zeros(tuple(shape)))
         for each, training in flags:
             each.training = training
+    return module
+
+
+def after_first_pass(module: nn.Module, x: Tensor) -> nn.Module:
+    """The module on meta; one whose first pass on `x` makes or drops parameters, as that pass leaves it."""
+    with suppress(Exception), torch.device("meta"), torch.no_grad():  # a count tells what fails in a pass
+        used = on_meta(module)
+        used(x)
+        if len([*used.parameters()]) != len([*module.parameters()]):
+            return used
     return module
 
 

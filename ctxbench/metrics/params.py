@@ -20,7 +20,8 @@ def count_params(module: "nn.Module") -> int:
 
 def count(measurement: Measurement) -> None:
     """Report the count, with a note where the declared closed form differs, or a block takes another layout."""
-    from ctxbench.registry.layout import OfMap  # imports torch
+    from ctxbench.meta.built import without_data  # imports torch
+    from ctxbench.registry.layout import OfMap
 
     case = measurement.case
     model = measurement.on_meta[0]
@@ -29,10 +30,16 @@ def count(measurement: Measurement) -> None:
     differs = declared is not None and declared != params
     note = Note("params_differ", {"declared": declared, "counted": params})
     complex_ones = sum(each.numel() for each in model.parameters() if each.is_complex())
+    before = params if case.is_known else count_params(without_data(case.build))
+    made = [Note("params_made", {"before": before, "after": params}, about="params")] * (before != params)
     counts_once = [Note("complex_params", {"count": complex_ones}, about="params")] * bool(complex_ones)
     wrapped = dict.fromkeys(each.takes for each in model.modules() if isinstance(each, OfMap))
     measurement.report(
-        {"params": params}, *[note] * differs, *counts_once, *(Note("wrapped", {"takes": each}) for each in wrapped)
+        {"params": params},
+        *[note] * differs,
+        *made,
+        *counts_once,
+        *(Note("wrapped", {"takes": each}) for each in wrapped),
     )
 
 

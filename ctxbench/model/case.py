@@ -115,6 +115,11 @@ class Case(Conditions):
         found = {self.module: self.entry.file}
         return {**found, self.network: str(networks.file_of(self.network))} if self.network else found
 
+    @property
+    def is_known(self) -> bool:
+        """Return whether the module is one of ctxbench's own."""
+        return self.entry.reference.startswith(f"{registry.BUILT_IN}.")
+
     def build(self) -> "nn.Module":
         """The module, in its network if it has one; its lazy layers have the shapes of this input."""
         from ctxbench.meta.built import initialised
@@ -159,13 +164,14 @@ class Case(Conditions):
         """The module and its input as they are measured, on the meta device: without data."""
         import torch
 
-        from ctxbench.meta.built import without_data
+        from ctxbench.meta.built import after_first_pass, without_data
         from ctxbench.meta.outputs import trained_input
         from ctxbench.meta.without_compiler import without_compiler
 
         with without_compiler():
             model = without_data(lambda: self.made(torch.get_default_device()))
             x = self.laid_out(torch.empty(self.shape, dtype=self.parameter_dtype, device="meta"))
+            model = model if self.is_known else after_first_pass(model, x)
             return model, trained_input(model, x)
 
     @property

@@ -29,7 +29,6 @@ from ctxbench.model.control import Control
 from ctxbench.model.failures import DoesNotFit, StaleOutput
 from ctxbench.model.messages import Doing, Message, Missing, Values
 from ctxbench.model.metric import Metric, Pass
-from ctxbench.registry import BUILT_IN
 from ctxbench.worker import computed, drawn
 from ctxbench.worker.guards import SideEffects
 from ctxbench.worker.output import at_one_position, check_output, check_type
@@ -63,8 +62,7 @@ class CaseMeasurement:
 
     def _run(self, names: Sequence[str]) -> None:
         # of another one the contract's check says how far it reaches
-        is_known = self.entry.reference.startswith(f"{BUILT_IN}.")
-        local = self.entry.locality(self.case.shape, self.case.hparams) if is_known else ""
+        local = self.entry.locality(self.case.shape, self.case.hparams) if self.case.is_known else ""
         marks = [Note("mark", {"text": local})] * bool(local)
         self.report({"title": self.entry.title, "family": self.entry.family, "built": self.case.call}, *marks)
         wanted = metrics.wanted(names)
@@ -131,14 +129,14 @@ class CaseMeasurement:
         """Reason why nothing trains: the execution, or a module of a user's for inference alone; None if it can."""
         if reason := self.execution.no_training:
             return Note("no_training", {"execution": self.case.execution, "reason": reason})
-        if self.entry.reference.startswith(f"{BUILT_IN}."):
+        if self.case.is_known:
             return None
         return None if self._trial[0] else Note("inference_only")
 
     @property
     def _trains_here(self) -> bool:
         """Return whether PyTorch's own operators on a CPU give the gradients of a module of a user's."""
-        own = not self.entry.reference.startswith(f"{BUILT_IN}.")
+        own = not self.case.is_known
         return own and self.device.kind == "cpu" and not (self.execution.compiles or self.execution.no_training)
 
     @cached_property
@@ -224,6 +222,9 @@ class CaseMeasurement:
         self._check_fit()
         torch.manual_seed(self.settings.seed)
         self.model = self.case.made(self.device.torch)
+        if len([*self.model.parameters()]) != len([*self.on_meta[0].parameters()]):
+            with torch.no_grad():  # weights that inference makes could not be trained
+                self.model(self._input())
         self.x = trained_input(self.model, self._input())
         self.report({}, *[Note("input_trained")] * self.x.requires_grad)
         self.execution.load(self.model)

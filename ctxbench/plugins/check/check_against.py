@@ -142,7 +142,8 @@ def _notes(before: TreeCases, now: TreeCases, request: Request) -> list[str]:
     if outside:
         notes.append(f"left out, because their files are not in this repository: {', '.join(outside)}")
     if not _common(before, now):
-        notes.append("nothing was compared; name your modules with --module path.py:Class or --modules KEY")
+        advice = "" if own else "; name your modules with --module path.py:Class or --modules KEY"
+        notes.append(f"nothing was compared{advice}")
     if before.foreign:
         more = f" and {len(before.foreign) - 1} other files" if len(before.foreign) > 1 else ""
         notes.append(f"both sides share {before.foreign[0]}{more}: the baseline loads it from the working tree")

@@ -32,6 +32,7 @@ PLUGIN = Plugin(
             "Up to {mib:.0f} MiB if cuDNN takes a workspace for wide 3x3 convolutions (Winograd's algorithm in steps)."
         ),
         "memory_unchecked": "{reason}",
+        "not_certain": "Not certain, the peak may be higher or lower: {operators} cannot be predicted in full.",
         "lower_bound": "A lower bound: what these operators hold inside their kernels is not known: {operators}.",
     },
 )

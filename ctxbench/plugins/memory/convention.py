@@ -1,5 +1,7 @@
 """The convention behind every memory figure, predicted or measured: what is run, what is counted."""
 
+from collections.abc import Iterable
+
 
 def convention(loss: str = "sum", optimizer: str = "", of_input: bool = False) -> str:
     """The convention of a pass, or of a training step with a loss and an optimizer of `step.py`.
@@ -16,6 +18,19 @@ def convention(loss: str = "sum", optimizer: str = "", of_input: bool = False) -
 
 
 CONVENTION = convention()
+
+
+# Autograd nodes whose formula depends on whether their input holds zeros.
+BY_VALUES = frozenset(("ProdBackward0", "ProdBackward1", "CumprodBackward0"))
+UNDER_AUTOCAST = " under autocast"
+# Marks of what a pass on meta does otherwise than the device, which may hold less; any other is of memory that is not
+# counted.
+_OTHERWISE = BY_VALUES | {"channels_last", "group_norm", "max_pool1d", "scaled_dot_product_attention", "torch.compile"}
+
+
+def is_bound(marks: Iterable[str]) -> bool:
+    """Return whether a peak with these marks is a lower bound."""
+    return not any(mark in _OTHERWISE or mark.endswith(UNDER_AUTOCAST) for mark in marks)
 
 
 class UnpredictableError(RuntimeError):

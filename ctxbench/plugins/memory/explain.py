@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from ctxbench.devices.cpu import processor
+from ctxbench.plugins.memory.convention import is_bound
 from ctxbench.plugins.memory.profile import MIB, MemoryProfile
 from ctxbench.plugins.memory.remedy import WORTH_NAMING, by_line, saved_lines
 
@@ -28,7 +29,7 @@ def _categories(profile: MemoryProfile) -> str:
 
 
 def _never_read_again(profile: MemoryProfile) -> Iterator[str]:
-    """Blocks that nothing reads again, and that stay in memory because a variable still refers to them."""
+    """Blocks that nothing reads again, and that a variable, or autocast's store of casts, keeps in memory."""
     peak = profile.peak_step
     running = profile.timeline[peak].where
     unread = {}
@@ -38,18 +39,27 @@ def _never_read_again(profile: MemoryProfile) -> Iterator[str]:
         held = running in profile.unfused and profile.timeline[last].where == running
         if block.alive_at(peak) and block.category == "temporary" and last < peak and not held:
             unread[block] = (last + 1, len(profile.timeline))
-    least = profile.peak_without(unread)
-    if profile.peak_bytes - least < WORTH_NAMING * profile.peak_bytes:
-        return
-    parts = [
-        f"{_mib(size)} made by {blocks[0].op} at {where}"
-        for where, blocks in by_line(unread)
-        if (size := sum(block.bytes for block in blocks)) >= WORTH_NAMING * profile.peak_bytes
-    ]
-    yield (
-        f"{', '.join(parts)} stay in memory although nothing reads them again: delete the variables (`del`), or use "
-        f"none, and the peak is {_mib(least)}."
-    )
+    for by_autocast, who, advice in (
+        (False, "", "delete the variables (`del`), or use none"),
+        (
+            True,
+            ", since autocast keeps the casts of weights",
+            "switch that off by `cache_enabled=False` of torch.autocast",
+        ),
+    ):
+        some = {block: steps for block, steps in unread.items() if block.by_autocast == by_autocast}
+        least = profile.peak_without(some)
+        if profile.peak_bytes - least < WORTH_NAMING * profile.peak_bytes:
+            continue
+        parts = [
+            f"{_mib(size)} made by {blocks[0].op} at {where}"
+            for where, blocks in by_line(some)
+            if (size := sum(block.bytes for block in blocks)) >= WORTH_NAMING * profile.peak_bytes
+        ]
+        yield (
+            f"{', '.join(parts)} stay in memory although nothing reads them again{who}: {advice}, and the peak is "
+            f"{_mib(least)}."
+        )
 
 
 def _unfused(profile: MemoryProfile) -> Iterator[str]:
@@ -76,8 +86,9 @@ def _not_included(profile: MemoryProfile) -> Iterator[str]:
     yield from profile.unchecked
     if profile.device == "cpu":
         yield f"The prediction for the CPU is for this machine: {processor()}."
+    wrong = "may be higher" if is_bound(profile.marks) else "may be higher or lower"
     for operator, reason in profile.marks.items():
-        yield f"Not all memory is known, so the peak may be higher: {operator} ({reason})."
+        yield f"Not all memory is known, so the peak {wrong}: {operator} ({reason})."
     if profile.high_bytes > profile.peak_bytes:
         yield (
             f"Up to {_mib(profile.high_bytes)} if cuDNN computes wide 3x3 convolutions by Winograd's algorithm in "

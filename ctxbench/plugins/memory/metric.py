@@ -9,7 +9,7 @@ from ctxbench.base.mode import MODES, NOUNS, Mode
 from ctxbench.base.notes import Note
 from ctxbench.model.messages import Doing, Timeline, TimelineStep
 from ctxbench.model.metric import MIB, Column, ColumnValues, Measurement, Metric, Quantity, RecordRow, by_mode
-from ctxbench.plugins.memory.convention import CONVENTION
+from ctxbench.plugins.memory.convention import CONVENTION, is_bound
 
 if TYPE_CHECKING:
     from ctxbench.plugins.memory.profile import Step
@@ -85,11 +85,11 @@ def measure(measurement: Measurement, mode: Mode) -> None:
     measurement.report(values)
 
 
-def lower_bound(row: RecordRow) -> list[Note]:
-    """A note if the prediction is a lower bound."""
+def not_known(row: RecordRow) -> list[Note]:
+    """A note if the prediction is a lower bound, or may be wrong either way."""
     text = row["memory_marks"]
     operators = json.loads(text) if text else []
-    return [Note("lower_bound", {"operators": operators})] * bool(operators)
+    return [Note("lower_bound" if is_bound(operators) else "not_certain", {"operators": operators})] * bool(operators)
 
 
 def convention(values: ColumnValues) -> str:
@@ -123,7 +123,7 @@ METRIC = Metric(
             exact=True,
             on_front=mode == "train",
             method_column="memory_predicted_for",
-            notes=lower_bound,
+            notes=not_known,
         )
         for mode in reversed(MODES)
     ],

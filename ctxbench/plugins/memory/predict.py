@@ -119,6 +119,7 @@ def _run(
     optimizer: torch.optim.Optimizer | None,
 ) -> None:
     casting = Autocast(tracker.table.device, autocast)
+    casting.on_kept = tracker.mark_kept
     with casting, CallWatch(tracker, mode, casting), tracker, on_meta_as_on_cpu(tracker.table.counts_host):
         output = forward(twin, inputs, mode)
     for tensor in tensors_of(output):

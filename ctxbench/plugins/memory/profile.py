@@ -22,7 +22,8 @@ class Allocation:
 
     It is there from step `born` up to, not including, step `died` (None: to the end). `reads` are the steps that used
     it, `place` is where it was made, `saved_by` the node that saved it.
-    `reused`: it took over the memory of an earlier block, as an addition in place does.
+    `reused`: it took over the memory of an earlier block, as an addition in place does. `by_autocast`: it is the cast
+    of a weight, which autocast keeps.
     """
 
     bytes: int
@@ -36,6 +37,7 @@ class Allocation:
     reads: list[int] = field(default_factory=list)
     saved_by: str = ""
     reused: bool = False
+    by_autocast: bool = False
 
     @property
     def where(self) -> str:
@@ -85,11 +87,11 @@ class Group:
 class MemoryProfile:
     """Predicted peak memory of one module in one mode, under `ctxbench.plugins.memory.CONVENTION`. Sizes are bytes.
 
-    `marks` are the operators whose memory inside the kernel is not known, with the reason: if there are any, the peak
-    is a lower bound. `workspaces` are what the device's libraries allocate, which the peak does not include. `unfused`
-    are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those that call a
-    scan of `ctxbench.meta.scan`, with the bytes that a fused kernel would read and write in the pass. `unchecked` are
-    sentences on a PyTorch or a processor that the rules of kernels were not compared with.
+    `marks` are the operators whose memory is not known in full, with the reason: the peak is then a lower bound, or not
+    certain (`convention.is_bound`). `workspaces` are what the device's libraries allocate, which it does not include.
+    `unfused` are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those
+    that call a scan of `ctxbench.meta.scan`, with the bytes that a fused kernel would read and write in the pass.
+    `unchecked` are sentences on a PyTorch or a processor that the rules of kernels were not compared with.
     """
 
     module: str

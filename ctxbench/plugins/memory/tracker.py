@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ctxbench.base.call_sites import CallSite, CallSites
-from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.convention import BY_VALUES, UnpredictableError
 from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import INPUT_KEPT, Table
 from ctxbench.plugins.memory.profile import Allocation, Category, Phase, Step
@@ -82,6 +82,12 @@ class Tracker(TorchDispatchMode):
         if block is not None and block.category == "temporary":
             block.category = "saved for backward"
             block.saved_by = node
+
+    def mark_kept(self, tensor: torch.Tensor) -> None:
+        """Note that autocast keeps the cast of a weight."""
+        block = self._blocks.get(self._key(tensor))
+        if block is not None:
+            block.by_autocast = True
 
     def note_unfused(self, reason: str) -> None:
         """Note why the attention that the module calls now takes no fused kernel."""
@@ -155,6 +161,8 @@ class Tracker(TorchDispatchMode):
         running = None if node is None else (node.name(), node._sequence_nr())
         if running != self._node:
             self._node, self._node_reads, self._node_step = running, [], len(self.timeline) - 1
+            if node is not None and node.name() in BY_VALUES:
+                self.marks[node.name()] = "predicted by its formula for data that may hold zeros; other data take less"
 
     def _note(self, tensor: torch.Tensor, op: str, place: CallSite) -> Allocation | None:
         """Count an output's storage if it is new, or its growth if it was resized."""

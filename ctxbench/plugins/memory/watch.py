@@ -13,7 +13,7 @@ from ctxbench.base.mode import Mode
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.scan import SCANS
 from ctxbench.plugins.memory.attention import attend
-from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.convention import UNDER_AUTOCAST, UnpredictableError
 from ctxbench.plugins.memory.tracker import Tracker
 
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
@@ -85,7 +85,7 @@ class CallWatch(TorchFunctionMode):
         if on_host and name == "max_pool1d" and not is_trained:
             marks[name] = "without a gradient the CPU does not keep the positions of the maxima, as meta does"
         if self.autocast.is_on and self.autocast.is_cast_within(name):
-            marks[name] = "autocast casts within it, where meta casts its arguments"
+            marks[name + UNDER_AUTOCAST] = "autocast casts within it, where meta casts its arguments"
 
     def _seen(self, func: Any) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.__torch_function__(func, (), args, kwargs)

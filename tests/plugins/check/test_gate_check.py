@@ -359,6 +359,7 @@ def test_exit_codes_of_modules_that_one_side_lacks(repository: Path, ask: Ask, m
     result = ask(module, timed=True)
     assert result.exit_code == code
     assert result.compared == 0
+    assert not [note for note in result.notes if "name your modules" in note]  # they were named
     assert FakePairs.asked == []
 
 

@@ -19,6 +19,7 @@ from ctxbench.model.messages import Message, Missing
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.metric import METRIC
 from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.measure import measure_allocation
 from ctxbench.plugins.memory.norm_rules import THREAD_SUMS
 from ctxbench.plugins.memory.predict import predict_peak
@@ -264,3 +265,28 @@ def test_a_count_that_fails_costs_a_row_its_count_and_where_nothing_runs_it_is_t
     assert str(missing.note) == "own fails on the meta device: ValueError: not here"
     with pytest.raises(ValueError, match="not here"):
         counted("meta")
+
+
+class Wide(nn.Module):
+    """Three layers of wide weights; under autocast each weight has a cast, of 2 MiB."""
+
+    def __init__(self, kept: bool = True) -> None:
+        super().__init__()
+        self.kept, self.layers = kept, nn.ModuleList(nn.Linear(1024, 1024, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=self.kept):
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+
+def test_casts_that_autocast_keeps_are_no_variables_and_their_price_is_right() -> None:
+    x = torch.empty(1, 1024, device="meta")
+    keeps, frees = (predict_peak(Wide(kept).to("meta"), x, mode="infer") for kept in (True, False))
+    (sentence,) = [each for each in explain(keeps) if "nothing reads them again" in each]
+    assert "4.0 MiB made by aten._to_copy.default" in sentence
+    assert "again, since autocast keeps the casts of weights: switch that off by `cache_enabled=False`" in sentence
+    assert f"the peak is {frees.peak_bytes / 2**20:.1f} MiB." in sentence
+    assert keeps.peak_bytes - frees.peak_bytes == 2 * 2 * 2**20
+    assert not any("nothing reads" in each for each in explain(frees))

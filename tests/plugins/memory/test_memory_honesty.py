@@ -14,7 +14,9 @@ from ctxbench.base.mode import Mode
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Values
 from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.measure import measure_peak
+from ctxbench.plugins.memory.metric import not_known
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.worker.measurement import CaseMeasurement
 
@@ -143,6 +145,28 @@ def test_the_fast_path_of_multihead_attention_is_refused() -> None:
 )
 def test_what_the_table_does_not_know_is_marked_by_name(function: Any, mark: str) -> None:
     assert mark in predict_peak(Applied(function), IMAGE, mode="train").marks
+
+
+@pytest.mark.parametrize(
+    ("function", "mark"),
+    [
+        (lambda x: x.cumprod(1), "CumprodBackward0"),
+        (lambda x: x.prod(1), "ProdBackward1"),
+        (lambda x: x.prod(), "ProdBackward0"),
+        (lambda x: torch.einsum("bchw,bchv->bhwv", x, x), "einsum under autocast"),
+        (lambda x: torch.linalg.multi_dot([x[0, 0], x[0, 0].T, x[0, 0]]), "linalg_multi_dot under autocast"),
+        (lambda x: functional.group_norm(x, 2), "group_norm"),
+    ],
+)
+def test_a_peak_that_may_be_too_high_is_no_lower_bound(function: Any, mark: str) -> None:
+    image = IMAGE.to(memory_format=torch.channels_last) if mark == "group_norm" else IMAGE
+    autocast = torch.bfloat16 if mark.endswith("autocast") else None
+    profile = predict_peak(Applied(function), image, mode="train", device="cpu", autocast=autocast)
+    told = [sentence for sentence in explain(profile) if f": {mark} (" in sentence]
+    assert len(told) == 1
+    assert "so the peak may be higher or lower:" in told[0]
+    assert [note.code for note in not_known({"memory_marks": json.dumps([mark, "aten.any"])})] == ["not_certain"]
+    assert [note.code for note in not_known({"memory_marks": '["aten.any"]'})] == ["lower_bound"]
 
 
 def test_a_custom_operator_is_marked() -> None:
