@@ -337,13 +337,14 @@ def test_a_fork_server_that_is_killed_before_its_task_is_replaced(number: signal
 def test_all_processes_of_a_run_end_when_its_own_is_killed() -> None:
     case = f"Case('Sleep', '{FAILING}:Sleep', {{}}, (1, 8, 6, 5))"
     code = (
+        "import math\n"
         "from ctxbench.engine.client import ForkServer\n"
         "from ctxbench.model.case import Case, Measure\n"
         "from ctxbench.worker.protocol import MeasureCase\n"
         "server = ForkServer(static=False)\n"
         f"server.start(MeasureCase({case}, Measure(), ['latency']))\n"
         "while server._child is None:\n"
-        "    message = server._next(None)\n"
+        "    message = server._next(math.inf)\n"
         "    server._child = getattr(message, 'pid', None)\n"
         "print(server._interpreter.process.pid, server._child, flush=True)\n"
         "server.stop = lambda: None\n"
