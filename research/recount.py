@@ -45,6 +45,7 @@ COUNTING = ("macs", "memory", "predict")
 MEASURED = {"no_peak_autocast", "no_memory_autocast"}
 CODES = {
     "params_differ",
+    "params_made",
     "complex_params",
     LACKS,
     *(code for name in COUNTING for code in plugins()[name].notes),
