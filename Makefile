@@ -15,7 +15,7 @@ PARALLEL := -n 2 --dist loadscope --no-loadscope-reorder
 # Tests with a mark, without reading the files that have none.
 marked = $(IN_COPY) -m pytest -m $(1) $$(grep -rl --include="test_*.py" "pytest.mark.$(1)" tests)
 
-.PHONY: table3 tracked test loaded long quick check extras other-python research lint site format report matrix gpu clean
+.PHONY: table3 tracked test loaded long quick check extras other-python research lint site format report matrix gpu dist clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
@@ -88,6 +88,14 @@ matrix: tracked
 # What ctxbench shows on this machine's GPU, in calls of ten minutes; see docs/gpu.md.
 gpu: .venv/.nvidia
 	$(BIN)/python benchmarks/gpu.py
+
+# The source archive, and the wheel that is built from it, in dist/. In an environment of its own the wheel runs three commands.
+dist: tracked
+	rm -rf dist .venv/dist
+	$(IN_COPY) -m build --outdir "$(CURDIR)/dist"
+	$(PYTHON) -m venv .venv/dist
+	.venv/dist/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	cd .venv/dist && bin/ctxbench list && bin/ctxbench show sa --shape 1,64,32,32 && bin/ctxbench audit hamburger
 
 format: .venv/.dev
 	git ls-files -z --cached --others --exclude-standard "*.py" | xargs -0 $(BIN)/ruff format

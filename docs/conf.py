@@ -41,6 +41,18 @@ def without(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] = re.sub(rf"\[([^\]]*)\]\({here}([\w-]+)\.md(?:#[^)]*)?\)", text, source[0])
 
 
+def for_programs(app: Sphinx, error: Exception | None) -> None:
+    """Write each page beside its HTML as Markdown, and `llms.txt`, which lists them (llmstxt.org)."""
+    lines = ["# ctxbench", "", "> The cost of global-context modules in vision networks.", "", "## Pages", ""]
+    for name in sorted(app.env.found_docs):
+        page = Path(app.outdir, f"{name}.md")
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(Path(app.srcdir, f"{name}.md").read_text(encoding="utf-8"), encoding="utf-8")
+        lines.append(f"- [{app.env.titles[name].astext()}]({name}.md)")
+    Path(app.outdir, "llms.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", outside)
     app.connect("source-read", without)
+    app.connect("build-finished", for_programs)

@@ -60,7 +60,7 @@ def once(text: str, seen: set[str]) -> str:
     kept = []
     for line in text.splitlines():
         plain = line.removesuffix("<br>").removeprefix("here: ")
-        if line.startswith("|") or not plain or plain not in seen:
+        if line.startswith(("|", "```")) or not plain or plain not in seen:
             kept.append(line)
         seen.add(plain)
     return "\n".join(kept).strip().removesuffix("<br>")

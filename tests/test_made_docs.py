@@ -96,7 +96,7 @@ def test_a_claim_is_of_one_experiment_which_is_the_newest_of_its_question_and_wh
 
 
 def question_and_time(path: Path) -> tuple[tuple[Any, ...], str]:
-    """What a run answers, by its suite, what it measures and on what kind of device; and when."""
+    """Question that a run answers: its suite, what it measures and on what kind of device; and when it did."""
     meta = json.loads(path.read_text(encoding="utf-8"))
     question = (path.parent.parent, meta["suite"], meta["static"], bool(meta["environment"]["gpus"]))
     return question, meta["environment"]["time"]
