@@ -5,16 +5,31 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from unittest.mock import patch
 
 import machines
+import torch
 
 from ctxbench.worker import tasks
 from ctxbench.worker.protocol import Reply, Task
 from ctxbench.worker.tree import enter_tree
 
-tasks.preload(static=True)
+# Questions to a driver while all is imported: torch.cuda and torch.accelerator say nothing meanwhile.
+asked: list[str] = []
+_QUESTIONS = {
+    torch.cuda: ("is_available", "device_count", "_lazy_init", "init"),
+    torch.accelerator: ("is_available", "device_count"),
+}
+with ExitStack() as _patched:
+    for _module, _names in _QUESTIONS.items():
+        for _name in _names:
+            _note = partial(asked.append, f"{_module.__name__}.{_name}")
+            _patched.enter_context(patch.object(_module, _name, lambda *_, note=_note: note()))
+    tasks.preload(static=True)
 
 
 def perform(tree: Path, task: Task, environment: Mapping[str, str], send: Connection) -> None:
