@@ -44,6 +44,18 @@ class _Expression:
     """Of which no size is one: torch asks whether a number is an expression or a function of sympy."""
 
 
+class _Settings:
+    """Those of the compiler: a checkpoint notes one of them, which is the default here; others are taken from it."""
+
+    error_on_nested_fx_trace = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_real(_COMPILER).config, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(_real(_COMPILER).config, name, value)
+
+
 @contextmanager
 def without_compiler() -> Iterator[None]:
     """Inside, torch's compiler and symbolic shapes are imported only if something else than the above needs them."""
@@ -57,7 +69,7 @@ def without_compiler() -> Iterator[None]:
         return function
 
     contents: dict[str, dict[str, Any]] = {
-        _COMPILER: {"disable": disable, "graph_break": lambda *_: None},
+        _COMPILER: {"disable": disable, "graph_break": lambda *_: None, "config": _Settings()},
         _SYMBOLS: {name: _on_numbers(name) for name in _ON_NUMBERS},
         _ALGEBRA: {"Basic": _Expression},
         _FUNCTIONS: {"Max": _Expression},

@@ -49,7 +49,7 @@ def memory(
             case, limit = _with_largest_batch(case, predict, room)
         model, x = case.on_meta()
         profile = predict(case)
-        lower = remedies(with_loss(model, loss), x, **options)
+        lower = remedies(with_loss(model, loss), x, profile=profile, **options)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     about = f"{case.title} {list(case.shape)} {case.computed_in}, {described(mode, loss, optimizer)}"

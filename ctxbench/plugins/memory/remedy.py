@@ -41,14 +41,16 @@ def remedies(
     device: Device = "cuda",
     autocast: torch.dtype | None = None,
     optimizer: str = "",
+    profile: MemoryProfile | None = None,
 ) -> list[Remedy]:
     """The changes that lower the peak, the largest effect first; the changed module is predicted again for each.
 
     Tried: in-place activations, checkpointing each block or what one line saves, fused attention and scans, half
     precision, half the batch. A change that is not possible for the module, or does not lower the peak, is left out.
+    `profile` is that of the module as it is, if it is known.
     """
     profile_of = partial(predict_peak, mode=mode, device=device, autocast=autocast, optimizer=optimizer)
-    profile = profile_of(module, *inputs)
+    profile = profile or profile_of(module, *inputs)
     peak = profile.peak_bytes
     found = [*fused_attention(profile), *fused_scans(profile)]
     found += [

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ctxbench.base.call_sites import CallSite, CallSites
 from ctxbench.base.mode import Mode
+from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.counter import repeatable
 from ctxbench.plugins.macs.rules import OTHERS, PRODUCTS
 from ctxbench.plugins.memory.kernel_rules import Call
@@ -68,6 +69,7 @@ def _tensors(tree: Any) -> tuple[Tensor, ...]:
     return tuple(leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
 
 
+@without_compiler()
 def counted_on_data(module: nn.Module, *inputs: Any, mode: Mode, autocast: torch.dtype | None) -> OnData:
     """The operators of one pass of a copy of `module`, which is not changed, on its own device.
 
