@@ -206,7 +206,7 @@ def one_server() -> Iterator[ForkServer]:
 
 @pytest.fixture
 def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs and commands of this process fork their children from one server: torch is imported once, not for each."""
+    """Runs, commands and functions of this process fork from one server: torch is imported once, not for each."""
     _share(request.getfixturevalue("one_server"), monkeypatch)
 
 
@@ -218,9 +218,21 @@ def module_server(one_server: ForkServer) -> Iterator[None]:
         yield
 
 
+class _Shared:
+    server: ForkServer | None = None
+
+
+def _fork_server(tree: Path | None = None, static: bool = True, malloc: str = "keep") -> Any:
+    """The server that tests share, or one of its own for what has its modules from a tree or runs after that test."""
+    shared = None if tree else _Shared.server
+    return nullcontext(shared) if shared else ForkServer(tree, static, malloc)
+
+
 def _share(server: ForkServer, patch: pytest.MonkeyPatch) -> None:
-    for module in ("ctxbench.engine.run", "ctxbench.engine.client"):
-        patch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
+    patch.setattr(_Shared, "server", server)
+    for name, module in [*sys.modules.items()]:  # wherever it was imported to
+        if name.startswith("ctxbench.") and vars(module).get("ForkServer") is ForkServer:
+            patch.setattr(module, "ForkServer", _fork_server)
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ class _Expression:
 
 
 class _Settings:
-    """Those of the compiler: a checkpoint notes one of them, which is the default here; others are taken from it."""
+    """Settings of the compiler: the one that a checkpoint notes has its default here; others are taken from it."""
 
     error_on_nested_fx_trace = True
 

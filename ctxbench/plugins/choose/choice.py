@@ -1,6 +1,5 @@
 """Modules that fit into so much memory at an input, and their predicted times on devices that are not here."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -11,10 +10,11 @@ from ctxbench.base.notes import Note, joined
 from ctxbench.base.number import Number, order
 from ctxbench.engine.one_process import Executor, Plan, measure_case
 from ctxbench.engine.progress import Quiet
+from ctxbench.engine.remote import ask
 from ctxbench.model.case import EMPTY, Case, Measure
 from ctxbench.model.conditions import CONDITIONS, phrases
 from ctxbench.model.metrics import quantity, read_number, static_metrics
-from ctxbench.plugins.memory.step import largest_batch
+from ctxbench.plugins.memory.step import MOST_BATCHES
 from ctxbench.plugins.predict import NO_TF32
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.report.beside import beside
@@ -126,14 +126,11 @@ def _safe_orders(found: Sequence[Candidate], limit: int, devices: Sequence[str])
 
 def batch_within(limit: int, candidate: Candidate, mode: Mode, measure: Measure, executor: Executor) -> int:
     """The largest batch whose predicted peak is within the limit; 0 if one image is not, or no peak is predicted."""
-    plan = Plan(measure, ["memory"])
-
-    def peak_of(batch: int) -> float:
-        case = replace(candidate.case, shape=(batch, *candidate.case.shape[1:]))
-        peak = measure_case(case, plan, executor).record.get(_column(mode))
-        return math.inf if peak is None else peak
-
-    return largest_batch(peak_of, limit)
+    if candidate.memory is None:
+        return 0
+    asked = (candidate.case, mode, measure.memory_device, limit)
+    told = ask(executor, "largest_batch", int, *asked, timeout_s=MOST_BATCHES * measure.timeout_s).told
+    return int(told[0]) if told else 0
 
 
 def answer(

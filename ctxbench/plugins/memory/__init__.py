@@ -17,7 +17,7 @@ PLUGIN = Plugin(
     metrics=("metric:METRIC", "metric_2020:METRIC"),
     figures=("figure:FIGURES",),
     preload=("preload:preload",),
-    questions={"memory": "child:memory"},
+    questions={"memory": "child:memory", "largest_batch": "child:largest"},
     notes={
         "no_memory": "no memory prediction: {reason}",
         "no_memory_autocast": "no memory prediction under autocast",

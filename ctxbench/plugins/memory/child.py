@@ -1,7 +1,9 @@
 """Output of `ctxbench memory` for a case, built on the meta device: the contents of its memory."""
 
 import inspect
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -74,6 +76,18 @@ def memory(
     if plot is not None:
         _draw(profile, Path(plot))
     return parts
+
+
+def largest(case: Case, mode: Mode, device: Device, room: int) -> int:
+    """The largest batch whose predicted peak is at most `room` bytes; one without a prediction does not fit."""
+
+    def peak_of(batch: int) -> float:
+        with suppress(Exception):
+            model, *inputs = replace(case, shape=(batch, *case.shape[1:])).on_meta()
+            return predict_peak(model, *inputs, mode=mode, device=device, autocast=case.autocast_dtype).peak_bytes
+        return math.inf
+
+    return largest_batch(peak_of, room)
 
 
 def _with_largest_batch(case: Case, predict: Callable[[Case], MemoryProfile], room: float) -> tuple[Case, list[Shown]]:

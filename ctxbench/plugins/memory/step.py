@@ -8,8 +8,9 @@ from ctxbench.base.mode import MODES
 # What the gradient begins with, and whose step may follow: see `ctxbench.plugins.memory.training`.
 LOSSES = ("sum", "cross-entropy")
 OPTIMIZERS = ("sgd", "adamw")
-# The largest batch that is tried.
+# The largest batch that is tried, and how many batches a search tries at most.
 MOST_IMAGES = 2**16
+MOST_BATCHES = 33
 
 
 def check_step(mode: str, loss: str, optimizer: str) -> None:

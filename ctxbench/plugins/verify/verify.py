@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.remote import ask
 from ctxbench.model.conditions import parse_shape
@@ -54,6 +55,7 @@ def verify(
     if size and min(size) < 1:
         raise UsageError(f"size {size[0]} {size[1]} is not a height and a width of at least 1")
     parse_shape((1, channels or CHANNELS, *(size or SIZE)))
+    reference = registry.absolute(reference)  # the executor may have begun in another working folder
     results: list[CheckResult] = []
     running = CheckStarted("load", required=True, vital=True)
     stopped = 0
