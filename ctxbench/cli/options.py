@@ -65,8 +65,8 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="[MODULE.]NAME=VALUE",
-        help="Set a hyper-parameter, such as steps=3 or ham_nmf.steps=3; one that is given twice has both values; the "
-        "word channels is the input's number of channels.",
+        help="Set a hyper-parameter, such as steps=3 or ham_nmf.steps=3; repeat it to try several values. The word "
+        "channels stands for the input's number of channels.",
     ),
 ]
 InProcess = Annotated[

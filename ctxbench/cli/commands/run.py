@@ -17,7 +17,9 @@ Budget = Annotated[
 ]
 Target = Annotated[
     float | None,
-    typer.Option(help="End a process's samples at this relative half-width of their median's interval, as 0.02."),
+    typer.Option(
+        help="Stop sampling in a process when the median is known to this precision (0.02: plus or minus 2 %)."
+    ),
 ]
 MEASURE = {
     **SHARED["measure"],

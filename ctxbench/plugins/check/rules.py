@@ -11,7 +11,7 @@ from ctxbench.plugins.check.rows import Estimate, RowKey, RowVerdict
 
 BELOW = "The whole confidence interval lies below the margin."
 WITHIN = "Slower, but the whole confidence interval lies below the margin."
-ABOVE = "The whole confidence interval lies above the tolerance, and not below the margin."
+ABOVE = "Slower for certain, and possibly by more than the margin."
 CONTAINED = "The confidence interval contains both the tolerance and the margin."
 CORRECTED = (
     "The confidence interval lies above the tolerance, but by too little for one of several rows (Holm's correction)."

@@ -134,8 +134,13 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
             if axis in axes and value.reason_not_comparable
         }
         for axis, why in own.items():
-            limit = "is not compared" if candidate.values[axis].lacks else "is told apart only where it is far off"
-            found.append(f"{candidate.label}: {quantity(axis).noun} {limit}: {why}.")
+            noun = quantity(axis).noun
+            limit = (
+                f"{noun} is not compared"
+                if candidate.values[axis].lacks
+                else f"of {noun}, only large differences are told"
+            )
+            found.append(f"{candidate.label}: {limit}: {why}.")
         for other in others:
             told = _told(candidate, other, axes, own)
             found.append(sentence(candidate, other, told, is_whole=len(told) == len(axes)))

@@ -104,7 +104,8 @@ def _caption(
     lines = [f"{by}x: times {candidate.label}'s{over * has_times}."]
     if axes:
         nouns = listed([quantity(axis).noun for axis in axes])
-        lines.append(f"Front: no other row is known to be nowhere worse and somewhere better in {nouns}.")
+        better = f"at least as good in {nouns}, and better in one of these" if len(axes) > 1 else f"better in {nouns}"
+        lines.append(f"Front: no other row is known to be {better}.")
     if any(quantity(key).measured_column for key in shown):
         lines.append(f"Memory: {ranking.memory}.")
     timed = [(row.label, value) for row in ranking.standings for value in row.values.values() if value.has_interval]

@@ -28,8 +28,8 @@ def profile(
 ) -> None:
     """Measure, or predict for a device, where in a module the time goes: by source line, submodule and operator.
 
-    Rows are sorted by their time, and add up to the pass. What a row saves at most is its time beyond that at the rates
-    at which this machine multiplies matrices and moves numbers. The profiler's own overhead is told.
+    Rows are sorted by their time, and add up to the pass. `saves` is a row's time above the roofline of this machine,
+    which is an upper bound of what can be saved. The last lines tell the profiler's own overhead.
     """
     from ctxbench.plugins.profile.profile import LINES
     from ctxbench.plugins.profile.tables import parts
