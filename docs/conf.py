@@ -31,7 +31,7 @@ def outside(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def without(app: Sphinx, name: str, source: list[str]) -> None:
-    """The pages of a plugin that is not here are named without a link."""
+    """The pages of a plugin that is not here are named without a link, and have no entry in the sidebar."""
 
     def text(link: re.Match[str]) -> str:
         return link[0] if (DOCS / folder / f"{link[2]}.md").exists() else link[1]
@@ -39,6 +39,9 @@ def without(app: Sphinx, name: str, source: list[str]) -> None:
     for folder in ("plugins", "suites"):
         here = r"(?:\./)?" if name.startswith(f"{folder}/") else rf"(?:\.\./)*{folder}/"
         source[0] = re.sub(rf"\[([^\]]*)\]\({here}([\w-]+)\.md(?:#[^)]*)?\)", text, source[0])
+    if name == root_doc:
+        entry = re.compile(r"^.* <((?:plugins|suites)/[\w-]+)>\n", re.MULTILINE)
+        source[0] = entry.sub(lambda line: line[0] if (DOCS / f"{line[1]}.md").exists() else "", source[0])
 
 
 def for_programs(app: Sphinx, error: Exception | None) -> None:
