@@ -17,9 +17,10 @@ from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.crossover.crossover import Size, crossover
 from ctxbench.plugins.crossover.table import Pairing, pairings, text_of
+from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.remedy import fused_scans
-from ctxbench.plugins.predict.operators import Operator, profiled
+from ctxbench.plugins.predict.operators import operators_in
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.report.run_data import RunData
@@ -64,23 +65,23 @@ def answer(pairing: Pairing, key: str, at_best: AtBest | None = None) -> str:
 
 
 @cache
-def _pass(hparams: str, shape: str, mode: Mode) -> tuple[MemoryProfile, list[Operator]]:
+def _pass(hparams: str, shape: str, mode: Mode) -> MemoryProfile:
     size = cast("Shape", tuple(map(int, shape.split("x"))))
     case = Case("ss2d", registry.get("ss2d").reference, json.loads(hparams), size)
-    return profiled(*case.on_meta(), mode=mode)
+    return predict_peak(*case.on_meta(), mode=mode)
 
 
 def fused_peak(row: RecordRow, mode: Mode) -> float:
     """The least peak in bytes if the scan stores no state."""
-    (remedy,) = fused_scans(_pass(row["hparams"], row["shape"], mode)[0])
+    (remedy,) = fused_scans(_pass(row["hparams"], row["shape"], mode))
     return remedy.peak_bytes
 
 
 def fused_ms(row: RecordRow, mode: Mode) -> float:
     """The least time: all other operators as predicted, and the bytes that a fused scan must move."""
-    profile, operators = _pass(row["hparams"], row["shape"], mode)
+    profile = _pass(row["hparams"], row["shape"], mode)
     sheet = sheets()[row["device"]]
-    rest = time_of([each for each in operators if not profile.in_scan(str(each.place))], sheet)
+    rest = time_of([each for each in operators_in(profile) if not profile.in_scan(str(each.place))], sheet)
     return max(rest.host_ms, rest.device_ms + math.fsum(profile.scans.values()) / sheet.bandwidth * 1e3)
 
 

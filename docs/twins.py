@@ -11,7 +11,8 @@ from ctxbench import registry
 from ctxbench.base.number import Number, significant
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
-from ctxbench.plugins.predict.operators import profiled
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.predict.operators import operators_in
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.plugins.recall.metric import NOUNS
@@ -53,10 +54,10 @@ def _costs(name: str, block: str) -> Iterator[str]:
             yield f"{fmean(shares):+.1f}" if shares else ""
     elif block in {entry.key for entry in built_in()}:
         module, image = Case(block, registry.get(block).reference, {}, SHAPE).on_meta()
-        profile, operators = profiled(module, image, mode="train")
+        profile = predict_peak(module, image, mode="train")
         yield significant(count_params(module) / 1e6)
         yield f"{profile.peak_bytes / 2**20:,.0f}"
-        yield time_of(operators, sheets()[CARD]).time.text()
+        yield time_of(operators_in(profile), sheets()[CARD]).time.text()
 
 
 def _both(found: Twins, block: str, figure: str) -> list[dict[str, float]]:

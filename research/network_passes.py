@@ -25,7 +25,6 @@ from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.training import CrossEntropy
 from ctxbench.plugins.predict.operators import Operator, operators_of
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.plugins.predict.training import step_of
 from ctxbench.plugins.predict.work import Work
 
 FILE = "timm_passes.csv"
@@ -137,7 +136,8 @@ def _run(row: Any, how: dict[str, Any]) -> tuple[bool, Kernels]:
     loss = CrossEntropy(module) if row.mode == "train" else module
     operators = operators_of(loss, x, mode=row.mode, autocast=torch.float16)
     if row.mode == "train":  # the optimizers of PyTorch 1.12 took one weight after the other
-        operators += step_of(module, "sgd", "cuda-2020")
+        old = operators_of(loss, x, mode=row.mode, device="cuda-2020", autocast=torch.float16, optimizer="sgd")
+        operators += [each for each in old if each.phase == "optimizer"]
     merges = any(hasattr(part, name) for part in module.modules() for name in MERGED)
     return merges, Counter((work, each.dtype) for each in operators for work in each.works)
 

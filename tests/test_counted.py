@@ -25,7 +25,7 @@ from ctxbench.model.messages import Failure
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.sources import code_digest
 from ctxbench.worker.lines import encode
-from ctxbench.worker.protocol import Imported, MeasureCase, Reply
+from ctxbench.worker.protocol import Imported, MeasureCase, MeasureCases, Measured, Reply, Task
 
 ROOT = Path(__file__).resolve().parents[1]
 CASE = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4), device="meta")
@@ -372,3 +372,29 @@ def test_a_static_run_gives_the_same_records_from_the_cache(
     assert len(list(folder.glob("*/*"))) == 2
     assert frames[0].equals(frames[1])
     assert frames[0]["status"].eq("ok").all()
+
+
+@PREDICT
+def test_of_a_block_on_several_devices_what_is_not_kept_is_counted_in_one_process() -> None:
+    rows = [replace(TASK, case=replace(CASE, device=each)) for each in ("t4", "a100-40gb", "h100-sxm")]
+    asked: list[list[str]] = []
+
+    class Several:
+        def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+            own = task.tasks if isinstance(task, MeasureCases) else [task]
+            asked.append([each.case.device for each in own if isinstance(each, MeasureCase)])
+            for _ in own:
+                for message in (*counted(), *[Measured()] * isinstance(task, MeasureCases)):
+                    on_message(message)
+            return ENDED_WELL
+
+    def told(*tasks: MeasureCase) -> list[bytes]:
+        found: list[Reply] = []
+        assert CachedExecutor(Several()).run(MeasureCases(tasks), found.append) == ENDED_WELL
+        return [*map(encode, found)]
+
+    measured = encode(Measured())
+    assert told(*rows[:1]) == TOLD
+    assert told(*rows) == [*TOLD, measured] * 3
+    assert told(*rows) == [*TOLD, measured, *TOLD, measured, *TOLD]
+    assert asked == [["t4"], ["a100-40gb", "h100-sxm"]]

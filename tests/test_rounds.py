@@ -267,8 +267,7 @@ def test_rounds_that_measure_again_take_a_quarter_of_the_planned_time_at_most(
         outcome.record.elapsed_s = 0.0 if not number else 1 / 12 if number <= 4 else again_s
         return outcome
 
-    for file in ("rounds", "together"):
-        monkeypatch.setattr(f"ctxbench.engine.{file}.measure_case", takes)
+    monkeypatch.setattr("ctxbench.engine.together.measure_case", takes)
     run(script, tmp_path / "run", processes=4)
     assert script.launched == 4 + extra
 

@@ -20,13 +20,13 @@ from platformdirs import user_cache_path
 from ctxbench import devices, registry
 from ctxbench.base import disk, terminal
 from ctxbench.base.errors import UsageError
-from ctxbench.engine.exit import Exit
+from ctxbench.engine.exit import WENT_ON, Exit
 from ctxbench.engine.one_process import Executor
 from ctxbench.model.messages import Failure
 from ctxbench.registry.objects import SESSION
 from ctxbench.results.sources import code_digest
 from ctxbench.worker.lines import ProtocolError, decode, encode
-from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task
+from ctxbench.worker.protocol import Imported, MeasureCase, MeasureCases, Measured, Reply, Task
 
 # Set to anything, it has all counted anew.
 NO_CACHE_ENV = "CTXBENCH_NO_CACHE"
@@ -105,31 +105,42 @@ class CachedExecutor:
         self._executor, self._cache = executor, Cache("counted", note)
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        if self._cache.is_off or not isinstance(task, MeasureCase) or not _is_fixed(task):
+        left = [*task.tasks] if isinstance(task, MeasureCases) else [task] if isinstance(task, MeasureCase) else []
+        if self._cache.is_off or not left or not all(map(_is_fixed, left)):
             return self._executor.run(task, on_message, timeout_s)
-        key = encode(task) + sheets_key([task.case.device])
-        if kept := self._kept(key):
+        while left and (kept := self._kept(left[0])):
             for message in kept:
                 on_message(message)
-            return Exit(0, 0, False, "")
-        told: list[Reply] = []
+            if left := left[1:]:
+                on_message(Measured())
+        if not left:
+            return WENT_ON
+        told: list[list[Reply]] = [[]]
 
         def take(message: Reply) -> None:
-            told.append(message)
+            if isinstance(message, Measured):
+                told.append([])
+            else:
+                told[-1].append(message)
             on_message(message)
 
-        ended = self._executor.run(task, take, timeout_s)
-        if ended == Exit(0, 0, False, "") and not any(isinstance(each, Failure | Imported) for each in told):
-            self._cache.write(key, b"".join(map(encode, told)))
+        ended = self._executor.run(MeasureCases(left) if left[1:] else left[0], take, timeout_s)
+        for each, own in zip(left, told, strict=False):
+            if ended == WENT_ON and not any(isinstance(message, Failure | Imported) for message in own):
+                self._cache.write(_key(each), b"".join(map(encode, own)))
         return ended
 
-    def _kept(self, key: bytes) -> list[Reply]:
-        """Messages kept for a key; none where nothing is, or where a line is no message, whoever sealed it."""
+    def _kept(self, task: MeasureCase) -> list[Reply]:
+        """Messages kept for a task; none where nothing is, or where a line is no message, whoever sealed it."""
         try:
-            return [decode(line) for line in (self._cache.read(key) or b"").splitlines()]
+            return [decode(line) for line in (self._cache.read(_key(task)) or b"").splitlines()]
         except ProtocolError as error:
             terminal.detail(f"{error}: counted again")
             return []
+
+
+def _key(task: MeasureCase) -> bytes:
+    return encode(task) + sheets_key([task.case.device])
 
 
 def _is_fixed(task: MeasureCase) -> bool:

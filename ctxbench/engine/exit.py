@@ -42,3 +42,7 @@ class Exit:
         if self.code or self.early:
             return "crashed", f"the process ended in {doing} with exit code {self.code}; {last_line(self.output)}"
         return "ok", ""
+
+
+# A process that did its task, or went on to the next.
+WENT_ON = Exit(0, 0, False, "")

@@ -19,9 +19,9 @@ from ctxbench.base.temporary import temporary_folder
 from ctxbench.devices import device, has_clock
 from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
-from ctxbench.engine.one_process import Executor, Outcome, Plan, matmul_rate, measure_case, measure_static
+from ctxbench.engine.one_process import Executor, Outcome, Plan, matmul_rate, measure_static
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.together import groups, measure_together
+from ctxbench.engine.together import by_passes, groups, measure_together
 from ctxbench.executions import execution
 from ctxbench.model.case import Case
 from ctxbench.model.metrics import static_metrics
@@ -105,11 +105,8 @@ class Rounds:
 
     def once(self, executor: Executor, rates: dict[Yardstick, float | None]) -> None:
         """Measure what needs one process, and the rate of a large matrix product for each yardstick not in `rates`."""
-        for case in self.cases:
-            if 0 in self.finished[case.id]:
-                continue
-            self._begin(case, 0)
-            outcome = measure_case(case, self.plan.once(), executor, self.reporter)
+
+        def keep(case: Case, outcome: Outcome) -> None:
             if self._is_timed(case) and outcome.record.status == "ok":
                 yardstick = self.yardstick(case, outcome.record)
                 if yardstick not in rates:
@@ -118,6 +115,10 @@ class Rounds:
             self._keep(case, outcome, 0)
             if not self.lacks(case, 1):
                 self.reporter.done(outcome.record)
+
+        begin = partial(self._begin, number=0)
+        for alike in by_passes(case for case in self.cases if 0 not in self.finished[case.id]):
+            measure_together(alike, self.plan.once(), executor, self.reporter, begin, keep)
 
     def rounds(self, launch: Launch) -> Iterator[None]:
         """Measure the times; yields after each round."""

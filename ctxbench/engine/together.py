@@ -1,22 +1,21 @@
-"""Cases of a round in one process, on devices where a process takes longer to begin than to time a case.
+"""Cases in one process: a block for all devices without a clock, and those of a round on devices that queue.
 
-On a GPU a process begins in seconds, with the device's context and libraries, and passes take milliseconds. What must
-be alone is not measured here: the first pass of a case for its memory, and whatever fails.
+The first have the same passes, which run once. On a GPU a process begins in seconds, with the device's context and
+libraries, and passes take milliseconds. What must be alone is not measured here: the first pass of a case for its
+memory, and whatever fails.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ctxbench import devices
 from ctxbench.base.notes import Note
-from ctxbench.engine.exit import Exit
+from ctxbench.engine.exit import WENT_ON
 from ctxbench.engine.one_process import Begun, Executor, Outcome, Plan, measure_case
 from ctxbench.engine.progress import Quiet
 from ctxbench.executions import execution
 from ctxbench.model.case import Case
 from ctxbench.registry import BUILT_IN
 from ctxbench.worker.protocol import MeasureCases, Measured, Reply
-
-WENT_ON = Exit(0, 0, False, "")
 
 
 def groups(cases: Sequence[Case], alone: bool) -> list[list[Case]]:
@@ -39,6 +38,14 @@ def groups(cases: Sequence[Case], alone: bool) -> list[list[Case]]:
     return found
 
 
+def by_passes(cases: Iterable[Case]) -> list[list[Case]]:
+    """The cases, in their order but that those of the same passes are together."""
+    found: dict[str, list[Case]] = {}
+    for case in cases:
+        found.setdefault(case.passes, []).append(case)
+    return [*found.values()]
+
+
 def _shares(case: Case) -> bool:
     """Return whether a case may share a process: on a device that queues, without a network, a compiler, an export."""
     return devices.device(case.device).queues and not case.network and not execution(case.execution).has_limit
@@ -54,7 +61,7 @@ def measure_together(
 ) -> None:
     """Measure cases in one process; `begin` is called before each, `keep` after it, while that process waits.
 
-    One that fails there is measured again alone, and that counts; those after it share another process.
+    One that fails there behind another is measured again alone, and that counts; those after it share another process.
     """
     left = [*cases]
     while left:
@@ -65,7 +72,7 @@ def measure_together(
         told = _Several(left, plan, reporter, begin, keep)
         ended = executor.run(MeasureCases([plan.task(case) for case in left]), told, told.now.timeout_s)
         case, outcome = told.now.case, told.now.outcome(ended)
-        if outcome.record.status != "ok":
+        if told.index and outcome.record.status != "ok":
             reason = outcome.record.message
             outcome = measure_case(case, plan, executor, reporter)
             outcome.record.note(*[Note("failed_beside", {"reason": reason})] * (outcome.record.status == "ok"))

@@ -11,6 +11,7 @@ from ctxbench import registry
 from ctxbench.base import limits
 from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.errors import UsageError
+from ctxbench.devices import META, has_clock
 from ctxbench.model.conditions import CONDITIONS, SHAPE, Conditions, Shape
 from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
@@ -201,6 +202,12 @@ class Case(Conditions):
         hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
         module = f"{self.module}({hparams})" if hparams else self.module
         return " ".join(filter(None, [f"{module}{self._inside}", *self._id_texts(*CONDITIONS)]))
+
+    @property
+    def passes(self) -> str:
+        """A name that cases share whose passes are the same: those that differ in devices without a clock alone."""
+        device = self.device if has_clock(self.device) else META
+        return f"{device} {replace(self, device=device).id}"
 
     @property
     def computed_in(self) -> str:

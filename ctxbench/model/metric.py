@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -16,6 +16,8 @@ from ctxbench.base.notes import Note
 from ctxbench.base.number import Origin
 from ctxbench.model.case import STRICT
 from ctxbench.model.messages import Message
+
+Made = TypeVar("Made")
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -233,6 +235,10 @@ class Measurement(Protocol):
     @property
     def on_meta(self) -> "tuple[nn.Module, Tensor]":
         """The module and its input as they are measured, on the meta device: no data. Both are left as they are."""
+        ...
+
+    def once(self, name: str, make: Callable[[], Made]) -> Made:
+        """Result or error of `make`, called once for all metrics of a case, and for all its devices without a clock."""
         ...
 
     def clock(self) -> "Clock": ...

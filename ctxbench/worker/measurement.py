@@ -28,7 +28,7 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.control import Control
 from ctxbench.model.failures import DoesNotFit, StaleOutput
 from ctxbench.model.messages import Doing, Message, Missing, Values
-from ctxbench.model.metric import Metric, Pass
+from ctxbench.model.metric import Made, Metric, Pass
 from ctxbench.worker import computed, drawn
 from ctxbench.worker.guards import SideEffects
 from ctxbench.worker.output import at_one_position, check_output, check_type
@@ -46,11 +46,13 @@ class CaseMeasurement:
         force: bool = False,
         any_network: bool = False,
         kept: str = "",
+        known: "dict[str, tuple[Any, Exception | None]] | None" = None,
     ) -> None:
         self.case, self.settings, self.emit, self.counter, self.force = case, settings, emit, counter, force
         self.is_block = not (case.network or any_network)
         self.kept, self.finds_compiled = kept, os.path.exists(kept)
         self.predicted_bytes: int | None = None
+        self._known = {} if known is None else known
         self._reported: dict[str, Any] = {}
         self._side_effects = SideEffects()
         self.entry = case.entry  # from here on the module's code may run
@@ -70,6 +72,7 @@ class CaseMeasurement:
             self._count(wanted)
         if not devices.has_clock(self.case.device):
             return
+        self._known.clear()
         self._compute(wanted)
         timed = any(metric.asked_for and (metric.measure or metric.time) for metric in wanted)
         if self._trains_here and (timed or any(metric.compute for metric in wanted)):
@@ -89,6 +92,7 @@ class CaseMeasurement:
                 metric.count(self)
         if drawn.states() == before:
             return
+        self._known.clear()  # on another device it draws again, and is told there, too
         settings = self.settings.model_copy(update={"seed": self.settings.seed + 1})
         other = CaseMeasurement(self.case, settings, lambda message: None, self.counter, force=True)
         drawn.seed(settings.seed)
@@ -214,7 +218,20 @@ class CaseMeasurement:
     @cached_property
     def on_meta(self) -> tuple[nn.Module, Tensor]:
         """The module and its input as they are measured, without data."""
-        return self.case.on_meta()
+        return self.once("on_meta", self.case.on_meta)
+
+    def once(self, name: str, make: Callable[[], Made]) -> Made:
+        """Result or error of `make`, which is called once for all measurements that share what is `known`."""
+        if name not in self._known:
+            try:
+                self._known[name] = make(), None
+            except Exception as error:
+                self._known[name] = None, error
+        found, failed = self._known[name]
+        if failed is not None:
+            raise failed
+        made: Made = found
+        return made
 
     def load(self) -> None:
         """Make `model` and `x` on the case's device, once the case is known to fit; torch's flags are set."""

@@ -3,8 +3,10 @@
 import contextlib
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from ctxbench import devices
 from ctxbench.base.call_sites import is_library
@@ -87,14 +89,23 @@ def perform(task: Task, emit: Emit) -> None:
             case MatmulRate() | MeasureCase():
                 _measure(task, emit)
             case MeasureCases():
-                for each in task.tasks:
-                    if not _measure(each, emit):
-                        break
-                    emit(Measured())
-                    devices.device(each.case.device).release()
+                _measure_each(task.tasks, emit)
 
 
-def _measure(task: MatmulRate | MeasureCase, emit: Emit) -> bool:
+def _measure_each(tasks: Sequence[MeasureCase], emit: Emit) -> None:
+    """Measure cases up to the first that fails; without a clock, those of the same passes share what these show."""
+    for _, alike in groupby(tasks, lambda each: each.case.passes):
+        known: dict[str, Any] = {}
+        for each in alike:
+            has_clock = devices.has_clock(each.case.device)
+            if not _measure(each, emit, None if has_clock else known):
+                return
+            emit(Measured())
+            if has_clock:
+                devices.device(each.case.device).release()
+
+
+def _measure(task: MatmulRate | MeasureCase, emit: Emit, known: dict[str, Any] | None = None) -> bool:
     """Measure a case, or the rate of a product under its conditions; whether nothing failed."""
     from ctxbench.worker.measurement import CaseMeasurement
 
@@ -104,9 +115,9 @@ def _measure(task: MatmulRate | MeasureCase, emit: Emit) -> bool:
         if isinstance(task, MatmulRate):
             CaseMeasurement(task.case, task.measure, telling).measure_matmul()
         else:
-            CaseMeasurement(task.case, task.measure, telling, task.counter, task.force, kept=task.kept).run(
-                task.metrics
-            )
+            CaseMeasurement(
+                task.case, task.measure, telling, task.counter, task.force, kept=task.kept, known=known
+            ).run(task.metrics)
     telling.tell()
     return not telling.has_failed
 

@@ -1,19 +1,21 @@
 """Modules that fit into so much memory at an input, and their predicted times on devices that are not here."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note, joined
 from ctxbench.base.number import Number, order
-from ctxbench.engine.one_process import Executor, Plan, measure_case
+from ctxbench.engine.one_process import Executor, Outcome, Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.remote import ask
+from ctxbench.engine.together import by_passes, measure_together
 from ctxbench.model.case import EMPTY, Case, Measure
 from ctxbench.model.conditions import CONDITIONS, phrases
-from ctxbench.model.metrics import quantity, read_number, static_metrics
+from ctxbench.model.metrics import quantity, read_number
+from ctxbench.model.record import Record
 from ctxbench.plugins.memory.step import MOST_BATCHES
 from ctxbench.plugins.predict import NO_TF32
 from ctxbench.plugins.predict.sheet import sheet
@@ -59,15 +61,17 @@ def candidates(
 
     `progress` is told which one begins, and what is known of it then.
     """
-    by_module: dict[str, list[Case]] = {}
-    for case in cases:
-        by_module.setdefault(replace(case, device="").id, []).append(case)
-    plan = Plan(measure, static_metrics())
-    for number, own in enumerate(by_module.values(), 1):
-        progress.stage(f"[{number}/{len(by_module)}] predicting {own[0].title}")
-        records = {case.device: measure_case(case, plan, executor).record for case in own}
-        for record in records.values():
-            progress.known(record, None)
+    found = by_passes(cases)
+    plan = Plan(measure, ["params", "memory"])
+    for number, own in enumerate(found, 1):
+        progress.stage(f"[{number}/{len(found)}] predicting {own[0].title}")
+        records: dict[str, Record] = {}
+
+        def keep(case: Case, outcome: Outcome, records: dict[str, Record] = records) -> None:
+            records[case.device] = outcome.record
+            progress.known(outcome.record, None)
+
+        measure_together(own, plan, executor, Quiet(), lambda case: None, keep)
         first = next(iter(records.values()))
         read = {device: read_number(record, quantity(f"latency_{mode}")) for device, record in records.items()}
         times = {device: value for device, value in read.items() if value}

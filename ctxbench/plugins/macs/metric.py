@@ -35,7 +35,8 @@ def count(measurement: Measurement) -> None:
         if measurement.counter == "torchprofile":
             counted = count_macs_torchprofile(case.build(), torch.randn(case.shape))
         else:
-            counted = count_macs(*measurement.on_meta, autocast=Autocast(case.device, case.autocast_dtype))
+            autocast = Autocast(case.device, case.autocast_dtype)
+            counted = measurement.once("macs", lambda: count_macs(*measurement.on_meta, autocast=autocast))
     except Exception as error:
         measurement.report({"macs_formula": formula})
         measurement.mark_missing(
@@ -61,7 +62,8 @@ def _count_step(measurement: Measurement) -> None:
 
     case = measurement.case
     try:
-        counted = count_training_macs(*measurement.on_meta, autocast=Autocast(case.device, case.autocast_dtype))
+        autocast = Autocast(case.device, case.autocast_dtype)
+        counted = measurement.once("macs_train", lambda: count_training_macs(*measurement.on_meta, autocast=autocast))
     except UncountableError as error:
         measurement.mark_missing(["macs_train"], Note("no_macs_train", {"reason": str(error)}, about="macs_train"))
         return

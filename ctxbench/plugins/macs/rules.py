@@ -44,7 +44,7 @@ def _convolution_backward(args: Sequence[Any], _: Any) -> int:
 def _attention(args: Sequence[Any], output: Any) -> int:
     """Query [..., s, d] times key [..., t, d], and the affinity [..., s, t] times value [..., t, e]."""
     query, key = args[:2]
-    context = output if isinstance(output, Tensor) else output[0]
+    context = output[0] if isinstance(output, tuple) else output
     sizes = zip_longest(reversed(query.shape[:-2]), reversed(key.shape[:-2]), fillvalue=1)
     affinity = prod(map(max, sizes)) * query.shape[-2] * key.shape[-2]  # batches and heads may broadcast
     return int(affinity * query.shape[-1] + context.numel() * key.shape[-2])
@@ -79,9 +79,10 @@ def _trilinear(args: Sequence[Any], _: Any) -> int:
     """The product of all index sizes, as of an einsum of three: sum_ij x_i W_oij y_j costs B O I J."""
     operands = []
     for operand, axes in zip(args[:3], args[3:6], strict=True):
+        sizes = [*operand.shape]
         for axis in axes:
-            operand = operand.unsqueeze(axis)
-        operands.append(operand.shape)
+            sizes.insert(axis, 1)
+        operands.append(sizes)
     return prod(map(max, zip(*operands, strict=True)))
 
 

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.mode import MODES, NOUNS, Mode
 from ctxbench.base.notes import Note
@@ -12,29 +11,35 @@ from ctxbench.model.metric import MIB, Column, ColumnValues, Measurement, Metric
 from ctxbench.plugins.memory.convention import CONVENTION, is_bound
 
 if TYPE_CHECKING:
-    from ctxbench.plugins.memory.profile import Step
+    from ctxbench.plugins.memory.kernels import Device
+    from ctxbench.plugins.memory.profile import MemoryProfile, Step
 
 TARGETS = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
+
+
+def pass_of(measurement: Measurement, mode: Mode, device: "Device") -> "MemoryProfile":
+    """The recorded pass of a mode on a kind of device. UnpredictableError if there is none."""
+    from ctxbench.plugins.memory.predict import predict_peak
+
+    options: Any = {"mode": mode, "device": device, "autocast": measurement.case.autocast_dtype}
+    return measurement.once(f"pass {mode} {device}", lambda: predict_peak(*measurement.on_meta, **options))
 
 
 def count(measurement: Measurement) -> None:
     """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs."""
     from ctxbench.plugins.memory.convention import UnpredictableError
-    from ctxbench.plugins.memory.predict import predict_peak
 
     if note := outside_convention(measurement):
         measurement.mark_missing([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
         return
     target = measurement.settings.memory_device
-    autocast = measurement.case.autocast_dtype
-    measurement.report({"memory_predicted_for": target}, *[Note("autocast_cuda")] * (autocast is not None))
+    is_cast = measurement.case.autocast_dtype is not None
+    measurement.report({"memory_predicted_for": target}, *[Note("autocast_cuda")] * is_cast)
     peaks: list[int] = []
     marks: dict[str, None] = {}
     for mode in MODES:
         try:
-            predict = partial(predict_peak, *measurement.on_meta, mode=mode, autocast=autocast)
-            profile = predict(device=target)
-            today = profile if target == "cuda" else predict(device="cuda")
+            profile, today = (pass_of(measurement, mode, device) for device in (target, "cuda"))
         except UnpredictableError as error:
             note = Note("no_memory_mode", {"mode": mode, "reason": str(error)}, about=f"memory_{mode}")
             measurement.mark_missing([f"memory_{mode}_predicted_bytes"], note)

@@ -1,28 +1,24 @@
 """Peak memory of a pass under the PyTorch of 2020, which the figures of that year's papers are held against."""
 
-from functools import partial
-
 from ctxbench.base.mode import MODES, NOUNS
 from ctxbench.base.notes import Note
 from ctxbench.model.metric import MIB, ColumnValues, Measurement, Metric, Quantity, by_mode
 from ctxbench.plugins.memory.convention import CONVENTION
-from ctxbench.plugins.memory.metric import outside_convention
+from ctxbench.plugins.memory.metric import outside_convention, pass_of
 
 
 def count(measurement: Measurement) -> None:
     """Predict the peak of both modes for a module alone; why there is none is a note."""
     from ctxbench.plugins.memory.convention import UnpredictableError
-    from ctxbench.plugins.memory.predict import predict_peak
 
     columns = {mode: f"memory_{mode}_predicted_2020_bytes" for mode in MODES}
     note = outside_convention(measurement)
     if note or measurement.case.network:
         measurement.mark_missing([*columns.values()], note)
         return
-    predict = partial(predict_peak, *measurement.on_meta, autocast=measurement.case.autocast_dtype, device="cuda-2020")
     for mode, column in columns.items():
         try:
-            measurement.report({column: predict(mode=mode).peak_bytes})
+            measurement.report({column: pass_of(measurement, mode, "cuda-2020").peak_bytes})
         except UnpredictableError as error:
             measurement.mark_missing([column], Note("no_memory_mode", {"mode": mode, "reason": str(error)}))
 

@@ -1,6 +1,6 @@
 """Peak memory predicted on the meta device: for any size, in milliseconds, without data and without a GPU."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,10 +21,9 @@ from ctxbench.meta.scan import on_meta_as_on_cpu
 from ctxbench.meta.without_compiler import has_compiler, without_compiler
 from ctxbench.plugins.memory.checked import unchecked
 from ctxbench.plugins.memory.convention import UnpredictableError
-from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import Device, Table
 from ctxbench.plugins.memory.one_pass import backward, check_mode, forward, prepared, weight_tensors
-from ctxbench.plugins.memory.profile import MemoryProfile, Step
+from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.tracker import Tracker
 from ctxbench.plugins.memory.training import stepped
 from ctxbench.plugins.memory.watch import CallWatch
@@ -39,7 +38,6 @@ def predict_peak(
     *inputs: Any,
     mode: Mode,
     device: Device = "cuda",
-    observe: Callable[[], Callable[[Call, Step], object]] | None = None,
     autocast: torch.dtype | None = None,
     optimizer: str = "",
 ) -> MemoryProfile:
@@ -51,9 +49,7 @@ def predict_peak(
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
     prediction is for (`kernels.py`), `autocast` the dtype of a forward pass under `torch.autocast`. What the table does
     not know is in the profile's `marks`. The CPU is this machine's, with its threads and its cap on instruction sets
-    (`ONEDNN_MAX_CPU_ISA`). `observe` begins a pass and returns what gets each operator call and its step once it has
-    run; it is called again where the pass has to be taken again. Raises UnpredictableError, with the reason, where the
-    peak cannot be known.
+    (`ONEDNN_MAX_CPU_ISA`). Raises UnpredictableError, with the reason, where the peak cannot be known.
     """
     check_mode(mode)
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
@@ -67,7 +63,7 @@ def predict_peak(
     had_compiler = has_compiler()
     twin = _copied(module)
     stand_ins = tuple(_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs)
-    tracker = Tracker(table, CallSites(twin), observe() if observe else None)
+    tracker = Tracker(table, CallSites(twin))
     for weight, tensor in weight_tensors(twin):
         tracker.add_weight(weight, tensor)
     weights = tracker.live_bytes
@@ -80,8 +76,7 @@ def predict_peak(
     with prepared(twin, mode), collector_off(), _explained(name), _kernels_on_meta(), unchecked_distributions():
         _run(tracker, twin, stand_ins, mode, autocast, made)
     if has_compiler() and not had_compiler:  # a checkpoint imports it, and the import keeps tensors of the pass
-        again: dict[str, Any] = {"observe": observe, "autocast": autocast, "optimizer": optimizer}
-        return predict_peak(module, *inputs, mode=mode, device=device, **again)
+        return predict_peak(module, *inputs, mode=mode, device=device, autocast=autocast, optimizer=optimizer)
     if any(type(each).__name__ == COMPILED for each in module.modules()):
         tracker.marks["torch.compile"] = (
             "a compiled part is predicted as it is written; what it allocates is decided later"
@@ -102,6 +97,7 @@ def predict_peak(
         unfused=tracker.unfused,
         scans=tracker.scans,
         unchecked=unchecked(device),
+        trained=len(moved) if mode == "train" else 0,
     )
 
 

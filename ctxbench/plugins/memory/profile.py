@@ -8,12 +8,15 @@ from itertools import accumulate
 from typing import Literal
 
 from ctxbench.base.call_sites import CallSite
+from ctxbench.meta.calls import Operation
 
 MIB = 2**20
 Category = Literal[
     "weights", "optimizer state", "saved for backward", "gradient", "weight gradient", "temporary", "output"
 ]
 Phase = Literal["forward", "backward", "optimizer"]
+# Of a step whose operator has not returned.
+NOT_RUN = Operation("", (), (), ())
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +54,7 @@ class Allocation:
 
 @dataclass(slots=True)
 class Step:
-    """One operator call on so many `tensors`, the most bytes in memory during it, with the blocks inside its kernel.
+    """One operator call, the most bytes in memory during it, with the blocks inside its kernel.
 
     These are `inner`; `workspace` bytes more may be taken by cuDNN.
     """
@@ -62,7 +65,7 @@ class Step:
     inner: tuple[int, ...] = ()
     place: CallSite = field(default_factory=CallSite)
     workspace: int = 0
-    tensors: int = 0
+    call: Operation = NOT_RUN
 
     @property
     def where(self) -> str:
@@ -91,7 +94,8 @@ class MemoryProfile:
     certain (`convention.is_bound`). `workspaces` are what the device's libraries allocate, which it does not include.
     `unfused` are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those
     that call a scan of `ctxbench.meta.scan`, with the bytes that a fused kernel would read and write in the pass.
-    `unchecked` are sentences on a PyTorch or a processor that the rules of kernels were not compared with.
+    `unchecked` are sentences on a PyTorch or a processor that the rules of kernels were not compared with. So many
+    parameters are `trained`: in training, each gets a gradient.
     """
 
     module: str
@@ -105,6 +109,7 @@ class MemoryProfile:
     unfused: dict[str, str] = field(default_factory=dict)
     scans: dict[str, int] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
+    trained: int = 0
 
     def reads_by_step(self) -> dict[int, list[Allocation]]:
         """The blocks that each step reads; a step that reads none has an empty list."""

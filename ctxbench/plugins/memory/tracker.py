@@ -1,7 +1,7 @@
 """The dispatch-mode tracker: every block that a pass allocates, from its allocation to its release."""
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ctxbench.base.call_sites import CallSite, CallSites
+from ctxbench.meta.calls import Writer
 from ctxbench.plugins.memory.convention import BY_VALUES, UnpredictableError
 from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import INPUT_KEPT, Table
@@ -30,14 +31,14 @@ class Tracker(TorchDispatchMode):
 
     A weak reference on each storage shows when it is freed, so a block lives as long as anything refers to it: a Python
     variable, a saved tensor, a gradient. What a kernel allocates for itself comes from the table; an operator that the
-    table does not know is added to `marks`. `on_call` gets each operator call and its step once it has run.
+    table does not know is added to `marks`.
     """
 
-    def __init__(self, table: Table, places: CallSites, on_call: Callable[[Call, Step], object] | None = None) -> None:
+    def __init__(self, table: Table, places: CallSites) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         self.table = table
         self.places = places
-        self.on_call = on_call
+        self._writer = Writer(lambda tensor: tensor.is_meta)
         self.phase: Phase = "forward"
         self.allocations: list[Allocation] = []
         self.timeline: list[Step] = []
@@ -119,7 +120,7 @@ class Tracker(TorchDispatchMode):
         call = Call(func, args, tuple(self._tensors((args, kwargs))), self.phase == "backward")
         self._refuse_data_dependent(call)
         place = self._place()
-        self.timeline.append(Step(call.name, self.phase, 0, place=place, tensors=len(call.tensors)))
+        self.timeline.append(Step(call.name, self.phase, 0, place=place))
         reads = [self._blocks.get(self._key(tensor)) for tensor in call.tensors]
         for block in reads:
             if block is not None:
@@ -129,6 +130,7 @@ class Tracker(TorchDispatchMode):
         call.out = tuple(self._tensors(out))
         new = [block for tensor in call.out if (block := self._note(tensor, call.name, place)) is not None]
         step = self.timeline[-1]
+        step.call = self._writer.operation(func, args, call.tensors, call.out)
         step.inner = self._inner(call)
         step.live_bytes = self.live_bytes + sum(step.inner)
         step.workspace = self.table.workspace_limit(call)
@@ -138,8 +140,6 @@ class Tracker(TorchDispatchMode):
         if call.packet in FORMULAS_IN_PLACE and len(new) == 1:
             self._note_in_place(reads[0], new[0])
         self._note_kept(call)
-        if self.on_call is not None:
-            self.on_call(call, step)
         return out
 
     def _inner(self, call: Call) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
@@ -10,13 +11,13 @@ from ctxbench.base.notes import Note
 from ctxbench.base.number import CONFIDENCE_SDS, significant
 from ctxbench.model.case import Case
 from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.step import described
 from ctxbench.plugins.memory.training import with_loss
-from ctxbench.plugins.predict.operators import profiled
+from ctxbench.plugins.predict.operators import operators_in
 from ctxbench.plugins.predict.passes import Kernel, PassTime, time_of
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.plugins.predict.training import step_of
 from ctxbench.table.shown import Held, Shown
 
 # Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
@@ -27,12 +28,9 @@ def time(case: Case, mode: Mode, sheet: DeviceSpec, loss: str, optimizer: str) -
     """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
     try:
         module, *inputs = case.on_meta()
-        memory, operators = profiled(
-            with_loss(module, loss), *inputs, mode=mode, device=sheet.backend, autocast=case.autocast_dtype
-        )
-        if optimizer:
-            operators += step_of(module, optimizer)
-        found = time_of(operators, sheet, case.dtype)
+        options: dict[str, Any] = {"device": sheet.backend, "autocast": case.autocast_dtype, "optimizer": optimizer}
+        memory = predict_peak(with_loss(module, loss), *inputs, mode=mode, **options)
+        found = time_of(operators_in(memory), sheet, case.dtype)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     parts = [

@@ -9,6 +9,7 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import CONFIDENCE
 from ctxbench.model.metric import Column, Measurement, Metric, by_mode
+from ctxbench.plugins.memory.metric import pass_of
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet
 
 if TYPE_CHECKING:
@@ -35,14 +36,15 @@ def count(measurement: Measurement) -> None:
 
 def _predict(measurement: Measurement, mode: Mode, on: DeviceSpec) -> None:
     from ctxbench.plugins.memory.convention import UnpredictableError
-    from ctxbench.plugins.predict.operators import operators_of
+    from ctxbench.plugins.predict.operators import operators_in
     from ctxbench.plugins.predict.passes import time_of
 
     case, key = measurement.case, f"latency_{mode}"
     era = measurement.settings.memory_device
     try:
         device: Device = "cpu" if on.backend == "cpu" else era
-        operators = operators_of(*measurement.on_meta, mode=mode, device=device, autocast=case.autocast_dtype)
+        recorded = pass_of(measurement, mode, device)
+        operators = measurement.once(f"operators {mode} {device}", lambda: operators_in(recorded))
         found = time_of(operators, on, case.dtype, era)
     except (UnpredictableError, UsageError) as error:
         measurement.report({}, Note("no_time_mode", {"mode": mode, "reason": str(error)}, key))

@@ -6,22 +6,18 @@ them twice.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch._prims_common import suggest_memory_format
+from torch import nn
 
 from ctxbench.base.call_sites import CallSite
-from ctxbench.base.mode import Mode
+from ctxbench.meta.calls import Map, Operation
 from ctxbench.plugins.macs.rules import FREE, OTHERS, PRODUCTS
 from ctxbench.plugins.memory import kernels
-from ctxbench.plugins.memory.kernel_rules import Call
-from ctxbench.plugins.memory.kernels import Device
 from ctxbench.plugins.memory.predict import predict_peak
-from ctxbench.plugins.memory.profile import MemoryProfile, Phase, Step
+from ctxbench.plugins.memory.profile import MemoryProfile, Phase
 from ctxbench.plugins.predict.rates import GRADIENT_LAUNCHES
 from ctxbench.plugins.predict.work import BLOCK_RATE, THREAD_S, Class, Convolution, Product, Turn, Work
 
@@ -72,51 +68,40 @@ class Operator:
     launches: float = 1.0
 
 
-def operators_of(
-    module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
-) -> list[Operator]:
-    """The second part of `profiled`."""
-    return profiled(module, *inputs, mode=mode, device=device, autocast=autocast)[1]
+def operators_of(module: nn.Module, *inputs: Any, **options: Any) -> list[Operator]:
+    """The operators of one pass, which takes what `predict_peak` takes, and raises what that raises."""
+    return operators_in(predict_peak(module, *inputs, **options))
 
 
-def profiled(
-    module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
-) -> tuple[MemoryProfile, list[Operator]]:
-    """The memory of one pass, and its operators that start kernels, seen where `ctxbench.plugins.memory` predicts the
-    peak. In training on a GPU the gradient of each parameter is one more, which takes the host alone.
+def operators_in(profile: MemoryProfile) -> list[Operator]:
+    """The operators of a recorded pass that start kernels, the optimizer's last.
 
-    Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
+    In training on a GPU the gradient of each parameter is one more, which takes the host alone.
     """
-    found: list[Operator] = []
-
-    def observe() -> Callable[[Call, Step], None]:
-        found.clear()
-        return take
-
-    def take(call: Call, step: Step) -> None:
-        if kernels := works(call, step.inner):
-            name = call.packet.removeprefix("aten.")
-            found.append(Operator(name, step.phase, step.place, tuple(kernels), dtype_of(call)))
-
-    profile = predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast)
-    trained = sum(each.requires_grad for each in module.parameters()) if mode == "train" and device != "cpu" else 0
     kept = Operator("AccumulateGrad", "backward", CallSite(node="weights"), (), launches=GRADIENT_LAUNCHES)
-    return profile, [*found, *[kept] * trained]
+    found: dict[bool, list[Operator]] = {False: [], True: []}
+    for step in profile.timeline:
+        if kernels := works(step.call, step.inner):
+            is_step = step.phase == "optimizer"
+            name = step.call.operator if is_step else step.call.packet.removeprefix("aten.")
+            found[is_step].append(Operator(name, step.phase, step.place, tuple(kernels), dtype_of(step.call)))
+    return [*found[False], *[kept] * (profile.trained if profile.device != "cpu" else 0), *found[True]]
 
 
-def dtype_of(call: Call) -> str:
+def dtype_of(call: Operation) -> str:
     """The dtype of an operator's arithmetic: that of its first floating-point tensor."""
-    found = (tensor.dtype for tensor in (*call.tensors, *call.out) if tensor.is_floating_point())
-    return str(next(found, torch.float32)).removeprefix("torch.")
+    return next((each.dtype for each in (*call.given, *call.out) if each.is_floating_point), "float32")
 
 
-def works(call: Call, inner: Sequence[int]) -> list[Work]:
-    """The kernels of an operator call that has run; `inner` are the blocks that it fills for itself, in bytes.
+def works(call: Operation, inner: Sequence[int] = ()) -> list[Work]:
+    """The kernels of an operator call; `inner` are the blocks that it fills for itself, in bytes.
 
     A block inside the kernel is a copy of an argument, or a map as large: a kernel that reads and writes it. Those of
     group norm are sums, which its first kernel makes.
     """
-    if call.func.is_view or call.operator in _NOTHING or not any(t.is_meta for t in (*call.tensors, *call.out)):
+    if call.operator.startswith("_foreach_") and not call.out:
+        call = replace(call, out=call.args[0])
+    if call.is_view or call.operator in _NOTHING or not any(each.on_device for each in (*call.given, *call.out)):
         return []
     if call.operator == "_softmax_backward_data":
         return [_softmax_backward(call)]
@@ -124,7 +109,7 @@ def works(call: Call, inner: Sequence[int]) -> list[Work]:
     return [*copies, *(each for each in _kernels(call) if each.bytes or each.product)]
 
 
-def _kernels(call: Call) -> list[Work]:
+def _kernels(call: Operation) -> list[Work]:
     name = call.operator
     if not call.packet.startswith("aten."):
         return [Work("unknown", _moved(call))]
@@ -146,8 +131,8 @@ def _kernels(call: Call) -> list[Work]:
         return _group_norm(call)
     if "_pool" in name:
         return [_pooling(call)]
-    if name in _LOOPS_OVER_MAPS and call.args[0].is_contiguous():
-        return [Work("elementwise", _moved(call), serial_s=call.args[0].shape[:2].numel() * THREAD_S)]
+    if name in _LOOPS_OVER_MAPS and call.args[0].is_contiguous:
+        return [Work("elementwise", _moved(call), serial_s=math.prod(call.args[0].shape[:2]) * THREAD_S)]
     if name.startswith("_fft_"):
         return [_fourier(call)]
     if name.startswith(_SOLVERS) and name not in _REDUCTIONS:
@@ -156,7 +141,7 @@ def _kernels(call: Call) -> list[Work]:
     return [Work(_class_of(call), _moved(call), turn=turn)]
 
 
-def _class_of(call: Call) -> Class:
+def _class_of(call: Operation) -> Class:
     name = call.operator
     if name in _REDUCTIONS:
         return "row reduction"
@@ -169,36 +154,36 @@ def _class_of(call: Call) -> Class:
     if name in _COPIES:
         return "copy"
     listed = f"aten::{name}" in FREE or f"aten::{name}" in OTHERS or name in kernels.FREE
-    is_pointwise = torch.Tag.pointwise in call.func.tags or name.startswith("_foreach_")
+    is_pointwise = call.is_pointwise or name.startswith("_foreach_")
     return "elementwise" if listed or is_pointwise else "unknown"
 
 
-def _extent(tensor: Tensor) -> int:
+def _extent(tensor: Map) -> int:
     """Bytes in memory: a dimension with stride 0 is there once."""
-    if not tensor.is_meta or not tensor.numel():
+    if not tensor.on_device or not tensor.numel():
         return 0
-    sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride]
-    return math.prod(sizes) * tensor.element_size()
+    sizes = [size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride]
+    return math.prod(sizes) * tensor.itemsize
 
 
-def _distinct(tensors: Sequence[Tensor]) -> int:
+def _distinct(tensors: Sequence[Map]) -> int:
     """Bytes of tensors, each part of memory once."""
-    places = {(t.untyped_storage()._cdata, t.storage_offset(), t.shape, t.stride()): t for t in tensors}
+    places = {(each.storage, each.offset, each.shape, each.strides): each for each in tensors}
     return sum(map(_extent, places.values()))
 
 
-def _moved(call: Call) -> int:
+def _moved(call: Operation) -> int:
     """Bytes read and written."""
-    read = call.tensors[1:] if call.operator in _OVERWRITES else call.tensors
+    read = call.given[1:] if call.operator in _OVERWRITES else call.given
     return _distinct(read) + _distinct(call.out)
 
 
-def _macs(call: Call) -> int:
+def _macs(call: Operation) -> int:
     output: Any = call.out[0] if len(call.out) == 1 else call.out
     return PRODUCTS[f"aten::{call.operator}"](call.args, output)
 
 
-def _product(call: Call) -> Work:
+def _product(call: Operation) -> Work:
     """`mm`, `bmm` and their kin: the left matrix [batch, m, k] comes first, or after a summand."""
     left = call.args[1] if call.operator.startswith(("add", "baddbmm")) else call.args[0]
     batch, rows, depth = (1, 1, 1, *left.shape)[-3:]
@@ -206,14 +191,14 @@ def _product(call: Call) -> Work:
     return Work(sides.kind, _moved(call), sides)
 
 
-def _convolution(call: Call) -> list[Work]:
+def _convolution(call: Operation) -> list[Work]:
     data, weight, bias, stride, _, dilation, transposed, _, groups = call.args
     work = _convolved(data, weight, call.out[0], (stride, dilation, groups, transposed), "forward")
     # cuDNN's output first, then a kernel that adds the bias (aten/src/ATen/native/Convolution.cpp)
     return [work] if bias is None else [work, Work("elementwise", 2 * _extent(call.out[0]))]
 
 
-def _convolution_backward(call: Call) -> list[Work]:
+def _convolution_backward(call: Operation) -> list[Work]:
     """A convolution for each gradient that is asked for: the input's, the weight's; the bias's is a sum."""
     grad, data, weight, _, stride, _, dilation, transposed, _, groups, mask = call.args
     turns: tuple[Turn, Turn] = ("input gradient", "weight gradient")
@@ -224,9 +209,9 @@ def _convolution_backward(call: Call) -> list[Work]:
     return found
 
 
-def _convolved(data: Tensor, weight: Tensor, out: Tensor, how: tuple[Any, ...], turn: Turn) -> Work:
+def _convolved(data: Map, weight: Map, out: Map, how: tuple[Any, ...], turn: Turn) -> Work:
     stride, dilation, groups, transposed = how
-    dims = weight.dim() - 2
+    dims = weight.ndim - 2
     return Convolution(
         images=data.shape[0],
         inputs=data.shape[1],
@@ -238,28 +223,28 @@ def _convolved(data: Tensor, weight: Tensor, out: Tensor, how: tuple[Any, ...], 
         dilation=tuple(dilation) * (dims // len(dilation)),
         groups=groups,
         transposed=transposed,
-        channels_last=suggest_memory_format(data) is torch.channels_last,
-    ).work(turn, data.element_size())
+        channels_last=data.is_channels_last,
+    ).work(turn, data.itemsize)
 
 
-def _softmax(call: Call) -> Work:
+def _softmax(call: Operation) -> Work:
     """The row is read for its sum and again for the result."""
-    rows: Tensor = call.args[0]
+    rows: Map = call.args[0]
     dim = next(value for value in call.args if isinstance(value, int))
     return Work(
         "softmax",
         _moved(call),
-        row_bytes=rows.shape[dim] * rows.element_size() if rows.dim() else 0,
+        row_bytes=rows.shape[dim] * rows.itemsize if rows.ndim else 0,
         again_bytes=_extent(rows),
     )
 
 
-def _softmax_backward(call: Call) -> Work:
+def _softmax_backward(call: Operation) -> Work:
     """Gradient times output in a kernel of its own, then the result: three maps each (ATen's SoftMax.cu)."""
     return Work("softmax", 2 * _moved(call), turn="input gradient")
 
 
-def _batch_norm(call: Call) -> Work:
+def _batch_norm(call: Operation) -> Work:
     """In training a channel is read for its sums and again for the result, by a block for each channel."""
     backward = "backward" in call.operator
     training = call.args[7] if backward else call.args[5]
@@ -270,26 +255,26 @@ def _batch_norm(call: Call) -> Work:
     return Work("batch norm", _moved(call) + again, blocks=channels, turn="input gradient" if backward else "forward")
 
 
-def _layer_norm(call: Call) -> Work:
+def _layer_norm(call: Operation) -> Work:
     """A block for each row, which reads it for its sums and again for the result."""
     data, rows = call.args[0], max(1, call.out[1].numel())
     moved = (2 * _extent(data) + _extent(call.out[0])) // rows
     return Work("norm", _moved(call), serial_s=moved / BLOCK_RATE)
 
 
-def _group_norm(call: Call) -> list[Work]:
+def _group_norm(call: Operation) -> list[Work]:
     """The sums of each group of channels by a block, then a kernel that reads the same and writes the result.
 
     The backward pass reads the gradient and the input, and sums each channel.
     """
     backward = call.operator.endswith("_backward")
     read = sum(_extent(tensor) for tensor in call.args[: 2 if backward else 1])
-    blocks = call.args[1].shape[:2].numel() if backward else call.out[1].numel()
+    blocks = math.prod(call.args[1].shape[:2]) if backward else call.out[1].numel()
     sums = Work("row reduction", read, serial_s=read // max(1, blocks) / BLOCK_RATE)
     return [sums, Work("elementwise", read + _extent(call.out[0]))]
 
 
-def _pooling(call: Call) -> Work:
+def _pooling(call: Operation) -> Work:
     """Each output reads its window; adaptive windows cover the map once."""
     backward = call.operator.endswith("_backward")
     data, out = (call.args[1], call.args[0]) if backward else (call.args[0], call.out[0])
@@ -300,16 +285,16 @@ def _pooling(call: Call) -> Work:
     return Work("pooling", _moved(call), flops=2.0 * taps * out.numel())
 
 
-def _fourier(call: Call) -> Work:
+def _fourier(call: Operation) -> Work:
     """5 n log2(n) operations for a transform of n points, and a pass over the map for each dimension."""
     data, dims = call.args[0], call.args[1]
-    larger = max(call.tensors[0].numel(), call.out[0].numel())
+    larger = max(call.given[0].numel(), call.out[0].numel())
     points = math.prod(data.shape[dim] for dim in dims)
     return Work("FFT", _moved(call) * len(dims), flops=5.0 * larger * math.log2(max(2, points)))
 
 
-def _solver(call: Call) -> Work:
+def _solver(call: Operation) -> Work:
     """About 2 n^3 operations in n steps for each matrix [n, n]; the matrices of a batch at the same time."""
-    matrix = max(call.tensors, key=lambda tensor: tensor.dim())
+    matrix = max(call.given, key=lambda each: each.ndim)
     size = int(matrix.shape[-1])
-    return Work("solver", _moved(call), flops=2.0 * matrix.numel() * size, steps=size, single=matrix.dim() == 2)
+    return Work("solver", _moved(call), flops=2.0 * matrix.numel() * size, steps=size, single=matrix.ndim == 2)

@@ -122,7 +122,7 @@ def _scaled_maps(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
     reads, makes = memory.reads_by_step(), {block.born for block in memory.allocations}
     for block in memory.allocations:
         step = memory.timeline[block.born]
-        if step.phase == "backward" or step.tensors != 1 or not block.op.startswith(("aten.mul.", "aten.div.")):
+        if step.phase == "backward" or len(step.call.given) != 1 or not block.op.startswith(("aten.mul.", "aten.div.")):
             continue
         for product in reads[block.born]:
             if not product.op.startswith(("aten.mm", "aten.bmm")) or makes & {*product.reads} != {block.born}:

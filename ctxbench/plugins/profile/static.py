@@ -16,8 +16,9 @@ from ctxbench.plugins.macs.counter import UncountableError, count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
-from ctxbench.plugins.predict.operators import Operator, profiled
+from ctxbench.plugins.predict.operators import Operator, operators_in
 from ctxbench.plugins.predict.passes import PassTime, time_of
 from ctxbench.plugins.predict.rates import itemsize
 from ctxbench.plugins.predict.sheet import DeviceSpec
@@ -50,7 +51,7 @@ def known(
     """The costs of one pass of `module` on `inputs`, which may be on meta, on a kind of device; without times."""
     found = Known()
     try:
-        found.memory, found.operators = profiled(module, *inputs, mode=mode, device=device, autocast=autocast)
+        found.memory = predict_peak(module, *inputs, mode=mode, device=device, autocast=autocast)
     except UnpredictableError as error:
         seen = None if inputs[0].is_meta else _seen_on_data(found, module, *inputs, mode=mode, autocast=autocast)
         if seen is not None:
@@ -60,6 +61,7 @@ def known(
             return found
         found.missing.append(f"no bytes and no roofline: {error}")
     else:
+        found.operators = operators_in(found.memory)
         _add_works(found.costs, found.operators, dtype, roof)
         _add_memory(found.costs, found.memory)
     try:

@@ -13,7 +13,7 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.remedy import remedies
-from ctxbench.plugins.predict.operators import profiled
+from ctxbench.plugins.predict.operators import operators_in
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
 
@@ -31,7 +31,7 @@ def on_meta(key: str, *shape: int, **hparams: Any) -> tuple[torch.nn.Module, Ten
 @pytest.mark.parametrize("key", SCANNED)
 def test_what_a_fused_scan_would_save_at_most_is_named(key: str, mode: Mode) -> None:
     module, x = on_meta(key, 1, 64, 32, 32, **({} if key == "bi_wkv" else {"d_state": 2}))
-    profile, operators = profiled(module, x, mode=mode)
+    profile = predict_peak(module, x, mode=mode)
     (line,) = profile.scans
     (remedy,) = [each for each in remedies(module, x, mode=mode) if "a fused scan" in each.change]
     assert f"a fused scan at {line}, at best" in remedy.change
@@ -41,7 +41,7 @@ def test_what_a_fused_scan_would_save_at_most_is_named(key: str, mode: Mode) -> 
     read, written = 4 * (maps * x[0, 0].numel() + weights), 4 * inner * x[0, 0].numel()
     assert profile.scans[line] == (read + written if mode == "infer" else 3 * read + 2 * written)
     assert 4 * inner * x[0, 0].numel() <= remedy.peak_bytes < profile.peak_bytes
-    found = time_of(operators, sheets()["a100-80gb"])
+    found = time_of(operators_in(profile), sheets()["a100-80gb"])
     within = sum(kernel.ms for kernel in found.kernels if profile.in_scan(str(kernel.operator.place)))
     assert profile.scans[line] / sheets()["a100-80gb"].bandwidth * 1e3 < within < found.device_ms
 

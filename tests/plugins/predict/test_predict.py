@@ -42,7 +42,6 @@ from ctxbench.plugins.predict.rates import (
     shared,
 )
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet, sheets
-from ctxbench.plugins.predict.training import step_of
 from ctxbench.plugins.predict.work import BLOCK_RATE, THREAD_S, Convolution, Product, Work
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
@@ -237,7 +236,7 @@ def test_products_have_the_sides_that_the_counting_rules_multiply(key: str, mode
     with torch.device("meta"):
         model = entry.build(32, FEW.get(key, {}))
     x = trained_input(model, meta(2, 32, 12, 10))
-    found = operators_of(model, x, mode=mode)  # type: ignore[arg-type]  # one of the two
+    found = operators_of(model, x, mode=mode)
     products = [work.product for each in found for work in each.works if work.product]
     fused = sum(work.flops / 2 for each in found for work in each.works if work.kind == "fused attention")
     counted = count_training_macs(model, x).macs_matmul if mode == "train" else _inference_products(model, x)
@@ -327,7 +326,7 @@ def test_training_reads_a_channel_of_batch_norm_twice() -> None:
     layer, x, size = nn.BatchNorm2d(8, device="meta"), meta(4, 8, 16, 16), 4 * 4 * 8 * 16 * 16
 
     def norms(mode: str) -> list[int]:
-        found = operators_of(layer, x, mode=mode)  # type: ignore[arg-type]  # one of the two
+        found = operators_of(layer, x, mode=mode)
         return [round(work.bytes / size) for each in found for work in each.works if work.kind == "batch norm"]
 
     assert norms("infer") == []  # an elementwise kernel
@@ -616,7 +615,11 @@ def test_the_window_of_a_pooling_is_read_by_each_output() -> None:
 def test_an_optimizer_reads_and_writes_the_weights_and_its_state(optimizer: str, kernels: int, touched: int) -> None:
     layer = nn.Linear(16, 8, device="meta")
     weights = 16 * 8 + 8
-    together, one_by_one = (step_of(layer, optimizer, device) for device in ("cuda", "cuda-2020"))
+    passes = [
+        operators_of(layer, meta(2, 16), mode="train", device=device, optimizer=optimizer)
+        for device in ("cuda", "cuda-2020")
+    ]
+    together, one_by_one = ([each for each in found if each.phase == "optimizer"] for found in passes)
     assert (len(together), len(one_by_one)) == (kernels, 2 * kernels)
     for step in (together, one_by_one):
         assert sum(work.bytes for each in step for work in each.works) == 4 * touched * weights
