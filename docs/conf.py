@@ -1,12 +1,29 @@
 """The site: the same Markdown as in the repository, and the reports as pages."""
 
+import csv
 import re
 from importlib import metadata
 from pathlib import Path
 
+from jinja2 import Environment
+from markupsafe import Markup
 from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parent
+TEMPLATES = DOCS.parent / "report" / "templates"
+# How the columns of blocks.csv were obtained that are not predicted, by their first word.
+ORIGINS = dict.fromkeys(("params", "macs"), "counted") | dict.fromkeys(
+    ("cpu", "segment", "lookup", "phones"), "measured"
+)
+ORIGINS["gain"] = "published"
+WORDS = {
+    "macs": "MACs",
+    "cpu": "CPU",
+    "gain": "published gain",
+    "segment": "recall, segment",
+    "lookup": "recall, lookup",
+}
+UNITS = {"k": "K", "g": "G", "mib": "MiB", "percent": "%", "targets": "of 3", "points": "points of mIoU"}
 
 project = "ctxbench"
 author = "The ctxbench authors"
@@ -44,6 +61,28 @@ def without(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] = entry.sub(lambda line: line[0] if (DOCS / f"{line[1]}.md").exists() else "", source[0])
 
 
+def browser(app: Sphinx, error: Exception | None) -> None:
+    """Write `all-blocks.html`, the table of blocks.csv, with the style and the script of a report's page."""
+    with (DOCS / "blocks.csv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    text = (DOCS / "blocks.html").read_text(encoding="utf-8")
+    style, script = ((TEMPLATES / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    columns = [heading(name) for name in header]
+    families = sorted({row[1] for row in rows})
+    page = Environment(autoescape=True).from_string(text)
+    made = page.render(columns=columns, rows=rows, families=families, style=Markup(style), script=Markup(script))
+    Path(app.outdir, "all-blocks.html").write_text(made, encoding="utf-8")
+
+
+def heading(name: str) -> tuple[str, str]:
+    """`memory, train, MiB` of `memory_train_mib`, and how such numbers are obtained."""
+    if name in ("block", "family", "title"):
+        return name, "label"
+    origin = next((kind for starts, kind in ORIGINS.items() if name.startswith(starts)), "predicted")
+    *words, unit = name.split("_")
+    return f"{', '.join(WORDS.get(word, word) for word in words)}, {UNITS.get(unit, unit)}", origin
+
+
 def for_programs(app: Sphinx, error: Exception | None) -> None:
     """Write each page beside its HTML as Markdown, and `llms.txt`, which lists them (llmstxt.org)."""
     lines = ["# ctxbench", "", "> The cost of global-context modules in vision networks.", "", "## Pages", ""]
@@ -58,4 +97,5 @@ def for_programs(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     app.connect("source-read", outside)
     app.connect("source-read", without)
+    app.connect("build-finished", browser)
     app.connect("build-finished", for_programs)

@@ -177,10 +177,9 @@ def table(name: str) -> pd.DataFrame:
 
 def output(lines: str, *words: str) -> str:
     """A command as a person types it, and so many lines of what it prints; progress is left out."""
-    told = subprocess.run(
-        [sys.executable, "-m", "ctxbench", *words], cwd=ROOT, env={**os.environ, "COLUMNS": "80"}, check=True, text=True,
-        capture_output=True,
-    ).stdout.splitlines()  # fmt: skip
+    command, environment = [sys.executable, "-m", "ctxbench", *words], {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, text=True, capture_output=True)
+    told = done.stdout.splitlines()
     shown = [part for line in told[: int(lines)] for part in textwrap.wrap(line, 80) or [""]]
     return "\n".join(["```", f"$ ctxbench {' '.join(words)}", *shown, *["[...]"][: len(told) > int(lines)], "```"])
 

@@ -21,10 +21,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import api
+import blocks
 import deployment
 import findings
 import gpu_runs
 import lists
+import pictures
 import predictions
 import scans
 import sentences
@@ -98,7 +100,7 @@ def run_table(folder: str, part: str = "", which: str = "") -> str:
     return render_markdown(suite_tables.short_caption(suite_tables.without(table, which.split(","))))
 
 
-def pictures() -> dict[Path, Path]:
+def embedded() -> dict[Path, Path]:
     """The figures that pages embed, and the files of reports that they are copies of."""
     found = {}
     for page in pages():
@@ -109,10 +111,10 @@ def pictures() -> dict[Path, Path]:
 
 
 def copy_pictures() -> None:
-    for picture, source in pictures().items():
+    for picture, source in embedded().items():
         picture.parent.mkdir(exist_ok=True)
         shutil.copyfile(source, picture)
-    for old in set(FIGURES.glob("*.png")) - set(pictures()):
+    for old in set(FIGURES.glob("*.png")) - set(embedded()):
         old.unlink()
 
 
@@ -125,4 +127,6 @@ if __name__ == "__main__":
     named = [Path(each).resolve() for each in sys.argv[1:]]
     write(named or pages())
     if not named:
+        blocks.write()
+        pictures.peaks()
         copy_pictures()

@@ -1,5 +1,6 @@
 """The generated parts of the docs are what docs/update.py makes of the committed runs and of what ctxbench declares."""
 
+import csv
 import importlib
 import json
 import re
@@ -30,6 +31,14 @@ def test_the_tables_in_the_docs_are_those_of_the_committed_runs(update: ModuleTy
     for page in update.pages():
         text = page.read_text(encoding="utf-8")
         assert update.updated(text) == text, f"{page.name} is not what `make report` writes"
+
+
+@pytest.mark.long
+def test_the_table_of_all_blocks_is_what_todays_code_counts(update: ModuleType) -> None:
+    with (ROOT / "docs" / "blocks.csv").open(encoding="utf-8", newline="") as file:
+        stored = list(csv.DictReader(file))
+    texts = [{key: "" if value is None else str(value) for key, value in row.items()} for row in update.blocks.rows()]
+    assert texts == stored
 
 
 def test_a_suite_whose_claims_are_judged_names_its_page() -> None:

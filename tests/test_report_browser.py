@@ -1,5 +1,6 @@
 """The page and the site in a real browser: Chromium, phone and desktop width, both colour schemes, axe's checks."""
 
+import csv
 import shutil
 import subprocess
 import sys
@@ -191,8 +192,32 @@ def test_the_first_page_of_the_site_has_three_doors_each_with_output_that_fits(b
     ]
 
 
+def test_all_blocks_are_sorted_filtered_and_exported(browser: Any, site: str) -> None:
+    visit(browser, f"{site}/all-blocks.html", WIDTHS["phone"])
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= WIDTHS["phone"]
+    visit(browser, f"{site}/all-blocks.html")
+    sort = "[...document.querySelectorAll('button.sort')].find(button => button.textContent === 'params, K')"
+    browser.execute_script(f"{sort}.focus()")
+    browser.switch_to.active_element.send_keys("\ue007")  # Enter
+    family = "document.querySelector('select[name=family]')"
+    browser.execute_script(
+        f"{family}.value = 'matrix decomposition'; {family}.dispatchEvent(new Event('input', {{bubbles: true}}))"
+    )
+    header, *rows = csv.reader(browser.execute_script("return formats.csv(shown())").splitlines())
+    assert header[:5] == ["block", "family", "title", "params, K", "MACs, G"]
+    assert [(row[0], row[3]) for row in rows] == [
+        ("ema", "526"),
+        ("ham_cd", "526"),
+        ("ham_nmf", "526"),
+        ("ham_vq", "526"),
+    ]
+    tabular = browser.execute_script("return formats.tex(shown())")
+    assert tabular.startswith("\\begin{tabular}{lllrr")
+    assert "ham\\_cd & matrix decomposition & " in tabular
+
+
 def test_on_the_site_use_stands_before_results(browser: Any, site: str) -> None:
     visit(browser, f"{site}/index.html")
     captions = "return [...document.querySelectorAll('.sidebar-tree .caption')].map(each => each.textContent)"
     found = browser.execute_script(captions)
-    assert found.index("Use") < found.index("Capabilities") < found.index("Results")
+    assert found.index("Start") < found.index("Measure") < found.index("Predict") < found.index("Results")

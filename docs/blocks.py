@@ -1,0 +1,56 @@
+"""The numbers of the results browser: what is known of each block, in `blocks.csv`, which the site shows as a page."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from deployment import PHONES, deployed
+from headlines import recalled
+from lists import built_in, stored_run
+
+from ctxbench.base.mode import MODES
+from ctxbench.base.number import significant
+from ctxbench.model.case import Case
+from ctxbench.plugins.predict.operators import profiled
+from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.sheet import sheets
+from ctxbench.plugins.twins.gains import twins
+from ctxbench.plugins.twins.records import PLAIN
+
+DOCS = Path(__file__).parent
+SHAPE = (1, 512, 64, 64)
+CARDS = ("t4", "a100-40gb", "h100-sxm")
+
+
+def rows() -> list[dict[str, Any]]:
+    """Each block of the registry with its numbers at SHAPE; what is not known is empty."""
+    measured = {row["module"]: row for row in stored_run("field-cpu").rows if row["height"] == SHAPE[2]}
+    learned = {row["module"]: row for row in recalled() if not row["changed"]}
+    published = twins("mmsegmentation")
+    found = []
+    for entry in sorted(built_in(), key=lambda each: each.key):
+        row = measured[entry.key]
+        each: dict[str, Any] = {"block": entry.key, "family": entry.family, "title": entry.title}
+        each |= {"params_k": row["params"] / 1e3, "macs_g": row["macs"] / 1e9}
+        for mode in MODES:
+            profile, operators = profiled(*Case(entry.key, entry.reference, {}, SHAPE).on_meta(), mode=mode)
+            each[f"memory_{mode}_mib"] = profile.peak_bytes / 2**20
+            each |= {f"{card}_{mode}_ms": time_of(operators, sheets()[card]).time.value for card in CARDS}
+            each[f"cpu_{mode}_ms"] = row[f"latency_{mode}_ms"]
+        own = learned.get(entry.key, {})
+        each |= {f"{kind}_percent": own.get(f"recall_{kind}") for kind in ("segment", "lookup")}
+        targets = deployed().get(entry.key)
+        each["phones_targets"] = sum(targets[name].converted for name in PHONES) if targets else None
+        has_twins = entry.key in published.blocks and published.differences(entry.key, PLAIN)
+        each["gain_points"] = published.difference(entry.key).value if has_twins else None
+        found.append({key: significant(value) if isinstance(value, float) else value for key, value in each.items()})
+    return found
+
+
+def write() -> None:
+    """Write blocks.csv."""
+    found = rows()
+    with (DOCS / "blocks.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [*found[0]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found)
