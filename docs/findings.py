@@ -16,7 +16,7 @@ from ctxbench.base.number import significant
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.model.read_suite import read_published
-from ctxbench.plugins.audit.finding import Finding, Verdict
+from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.table import audit_table
 from ctxbench.plugins.networks.table import network_tables
 from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, SOLVED, accuracy_of, first_of
@@ -223,7 +223,7 @@ def audit_of(name: str, most: str) -> str:
     return part + render_markdown(replace(shown, title="", caption=caption))
 
 
-def _how_bad(each: Finding) -> tuple[int, float]:
+def _how_bad(each: AuditFinding) -> tuple[int, float]:
     """Place of a finding on a page: by its verdict, then by the distance of the printed figure from the count."""
     printed, counted = (float(re.sub(r"[^\d.]", "", text)) for text in (each.printed, each.counted))
     return WORST_FIRST.index(Verdict(each.verdict)), -abs(math.log(printed / counted))

@@ -15,7 +15,7 @@ from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.model.published import Printed
 from ctxbench.model.read_suite import read_published
-from ctxbench.plugins.audit.finding import Finding, Verdict, read
+from ctxbench.plugins.audit.finding import AuditFinding, Verdict, read
 from ctxbench.plugins.crossover.table import crossover_table
 from ctxbench.plugins.recall.metric import USUAL_SHAPE, accuracy_of, first_of, full_rank, seeds_of
 from ctxbench.report.published import unit_of, with_published
@@ -130,7 +130,7 @@ def crossings(run: str) -> list[list[str]]:
 
 
 @cache
-def audits() -> dict[str, list[Finding]]:
+def audits() -> dict[str, list[AuditFinding]]:
     """The stored findings about published tables, by the name of the table."""
     return {path.stem: read(path) for path in sorted((ROOT / "results" / "audit").glob("*.csv"))}
 

@@ -23,7 +23,7 @@ from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.registry.entry import Entry
 from ctxbench.report.run_data import RunData, open_run
-from ctxbench.results.claims import Rows, Verdict, claims_of
+from ctxbench.results.claims import ClaimVerdict, Rows, claims_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Origin, plain_table
@@ -100,8 +100,8 @@ def held(suite: str) -> str:
     run = ROOT / "results" / f"{suite}-cpu"
     if not (run / "run.json").exists():
         return ""
-    claims = {verdict: len(own) for verdict, own in judged(run).items() if verdict is not Verdict.MEASURED}
-    text = f"{claims.get(Verdict.SUPPORTED, 0)} of {sum(claims.values())}" if claims else ""
+    claims = {verdict: len(own) for verdict, own in judged(run).items() if verdict is not ClaimVerdict.MEASURED}
+    text = f"{claims.get(ClaimVerdict.SUPPORTED, 0)} of {sum(claims.values())}" if claims else ""
     return "; ".join(filter(None, [text, part_of(run)]))
 
 
@@ -115,11 +115,11 @@ def pages_with(text: str) -> list[Path]:
     return [page for page in doc_pages() if re.search(rf"{text}\b", page.read_text(encoding="utf-8"))]
 
 
-def judged(path: Path) -> dict[Verdict, list[str]]:
+def judged(path: Path) -> dict[ClaimVerdict, list[str]]:
     """The claims of a committed run by their verdict."""
     run = open_run(path)
     rows = Rows.of_run(run.rows)
-    found: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+    found: dict[ClaimVerdict, list[str]] = {verdict: [] for verdict in ClaimVerdict}
     for claim in claims_of(run.suite, str(run.definition.get("title", ""))):
         found[claim.judge(rows).verdict].append(claim.text + (" (proxy)" if claim.proxy else ""))
     return {verdict: claims for verdict, claims in found.items() if claims}
@@ -139,7 +139,7 @@ def verdict_list(path: Path) -> str:
     lines = [
         f"- **{str(verdict).capitalize()}**: {'; '.join(claims)}."
         for verdict, claims in judged(path).items()
-        if verdict is not Verdict.MEASURED
+        if verdict is not ClaimVerdict.MEASURED
     ]
     return (part and f"For {part}:\n\n") + "\n".join([*lines, "", f"{source(path.name)}."])
 

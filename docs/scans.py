@@ -15,7 +15,7 @@ from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
-from ctxbench.plugins.crossover.crossover import Size, crossover
+from ctxbench.plugins.crossover.crossover import CostsAtSize, crossover
 from ctxbench.plugins.crossover.table import Pairing, pairings, text_of
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
@@ -57,7 +57,7 @@ def answer(pairing: Pairing, key: str, at_best: AtBest | None = None) -> str:
     sizes = pairing.sizes(cost)
     if at_best:
         best = {n: Number(at_best(scan)) for n, scan, _ in pairing.rows}
-        sizes = [Size(size.n, best[size.n], Number(size.second.value)) for size in sizes]
+        sizes = [CostsAtSize(size.n, best[size.n], Number(size.second.value)) for size in sizes]
     if len(sizes) < 2:
         return ""
     times = significant(sizes[-1].first.value / sizes[-1].second.value, 2)

@@ -18,9 +18,9 @@ from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.cells import heading
 from ctxbench.report.tables.curve import curve_tables
-from ctxbench.results.claims import Verdict
+from ctxbench.results.claims import ClaimVerdict
 from ctxbench.table.markdown import escape, render_markdown
-from ctxbench.table.table import Cell, Column, Convention, Row, Table
+from ctxbench.table.table import Cell, ConventionLine, Row, Table, TableColumn
 
 MOST_ROWS = 10
 # Of each list of modules in what was found, so many are named; of a longer list than the second number none.
@@ -43,7 +43,7 @@ def claims(folder: str, *, measured: bool = True) -> str:
     part = part_of(ROOT / folder)
     lines, above = [f"For {part} of the suite:\n"] * bool(part), ""
     for claim, verdict, criterion, found in ([cell.text for cell in row.cells] for row in table.rows):
-        if not measured and verdict == Verdict.MEASURED:
+        if not measured and verdict == ClaimVerdict.MEASURED:
             continue
         same = "as above" if criterion == above else escape(criterion)
         above = criterion
@@ -124,7 +124,7 @@ def fit_table(figure: Figure, tables: Sequence[tuple[Quantity, Table]]) -> Table
     columns, cells = [], []
     for each, table in tables:
         title = heading(each.title, each.unit) if figure.scale == "linear" else each.title
-        columns.append(Column(each.key, "", title, "ratio", "fits"))
+        columns.append(TableColumn(each.key, "", title, "ratio", "fits"))
         exact = each.origin in EXACT
         texts = {names(row): row.cells[-1].text for row in table.rows}
         cells.append({label: text.partition(" [")[0] if exact else text for label, text in texts.items()})
@@ -169,7 +169,7 @@ def _short(table: Table) -> Table:
 def short_caption(table: Table) -> Table:
     """The table with the first clauses of the conventions of what it shows."""
     shown = " ".join(column.name for column in table.columns)
-    lines = [line for line in table.caption if not isinstance(line, Convention) or line.partition(":")[0] in shown]
+    lines = [line for line in table.caption if not isinstance(line, ConventionLine) or line.partition(":")[0] in shown]
     return replace(table, caption=tuple(map(_first_clause, lines)))
 
 
@@ -185,4 +185,4 @@ def without(table: Table, keys: Collection[str]) -> Table:
 
 def _first_clause(line: str) -> str:
     """A line of a caption; of a convention, which docs/method.md and the suite's page have whole, the first clause."""
-    return f"{line.partition('; ')[0].removesuffix('.')}." if isinstance(line, Convention) else line
+    return f"{line.partition('; ')[0].removesuffix('.')}." if isinstance(line, ConventionLine) else line

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from ctxbench.base.errors import UsageError
-from ctxbench.base.statistics import Line, fit_line
+from ctxbench.base.statistics import FittedLine, fit_line
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantity, stored_quantities
 from ctxbench.model.published import Printed
@@ -149,7 +149,7 @@ def is_numeric(values: Iterable[Any]) -> bool:
 class Fit:
     """A straight line on the axes of a scale, fitted to points of which at least FEWEST_FITTED are known."""
 
-    line: Line
+    line: FittedLine
     scale: str
 
     @property

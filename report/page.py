@@ -11,7 +11,7 @@ from typing import Any
 
 from ctxbench.table.html import fill_page, trusted
 from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import Column, Table
+from ctxbench.table.table import Table, TableColumn
 
 from .figures.kinds import Written
 from .figures.layout import PAGE, FigureSize
@@ -105,7 +105,7 @@ def _section(table: Table, name: str) -> dict[str, Any]:
     }
 
 
-def _is_more(column: Column) -> bool:
+def _is_more(column: TableColumn) -> bool:
     """Return whether a column stands in the table only if all are asked for."""
     beside = column.header == "on CPU"  # the same as predicted, on the machine's own processor
     ratio = column.origin == "ratio" and bool(column.group)

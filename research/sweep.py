@@ -17,7 +17,7 @@ import pandas as pd
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import Case, Measure
-from ctxbench.plugins.cluster.sweep import Part, sweep
+from ctxbench.plugins.cluster.sweep import SweepPart, sweep
 from ctxbench.results.run_folder import RunFolder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -42,7 +42,7 @@ def simulate(slots: int, folder: Path) -> dict[str, float]:
         slept += found
         return found
 
-    part = Part(
+    part = SweepPart(
         RunFolder.create(folder, {}),
         [[case] for case in cases(CASES)],
         [ScriptedSlot(f"host/{number}", seconds=seconds) for number in range(slots)],

@@ -5,7 +5,7 @@ from functools import partial
 
 import pandas as pd
 
-from ctxbench.base.statistics import Line, fit_line
+from ctxbench.base.statistics import FittedLine, fit_line
 from ctxbench.model.metric import RecordRow
 from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, slope, tally
 
@@ -41,7 +41,7 @@ def along(rows: Rows, column: str) -> Rows:
     return Rows([row for others, group in groups.items() if counts[others] == max(counts.values()) for row in group])
 
 
-def exponent(values: "pd.Series[float]") -> Line:
+def exponent(values: "pd.Series[float]") -> FittedLine:
     return fit_line(values.index.map(math.log), values.map(math.log))
 
 

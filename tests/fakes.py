@@ -8,7 +8,7 @@ from typing import Any
 from ctxbench.base.clocks import Machine
 from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case
-from ctxbench.model.messages import Missing, Samples, Values
+from ctxbench.model.messages import MissingColumns, Samples, Values
 from ctxbench.model.messages import Sample as Block
 from ctxbench.worker.protocol import MeasureCase, Reply, Task
 
@@ -40,7 +40,7 @@ def timed(ms: float, control_ms: float = 2.0, others_share: float = 0.0, **more:
     return [
         Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]),
         Values({f"latency_infer_{name}": value for name, value in values.items()}),
-        Missing(["latency_train_ms"]),
+        MissingColumns(["latency_train_ms"]),
         Values({"control_ms": control_ms, "others_share": others_share}),
     ]
 

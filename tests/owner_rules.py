@@ -1,11 +1,12 @@
-"""Checks that few files open, run and print: all that is read, imported, written and shown passes through them.
+"""Checks that few files open, run and print: all that is read, imported, written and shown passes through them; and
+that no two files give one name to two types.
 
 `python tests/owner_rules.py`. A new owner needs a line in OWNERS, with the reason.
 """
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -84,16 +85,36 @@ def foreign_calls(source: str, file: str) -> Iterator[str]:
             yield f"{file}:{node.lineno} calls {name}"
 
 
+def types(source: str) -> Iterator[tuple[str, int]]:
+    """The public types of a file, classes and aliases, with their lines."""
+    for node in ast.parse(source).body:
+        named = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
+        for name in [node.name] if isinstance(node, ast.ClassDef) else named:
+            if name[0].isupper() and not name.isupper():
+                yield name, node.lineno
+
+
+def shared_types(sources: Mapping[str, str]) -> Iterator[str]:
+    """A line for each type that has the name of one in an earlier file."""
+    first: dict[str, str] = {}
+    for file, source in sources.items():
+        for name, line in types(source):
+            if (other := first.setdefault(name, file)) != file:
+                yield f"{file}:{line} names a type {name}, as {other} does: give one of them another name"
+
+
 def main() -> int:
-    """Print each call that may not be; 1 if there is one."""
+    """Print each call and name that may not be; 1 if there is one."""
     files = [file for each in SHIPPED for file in sorted((ROOT / each).rglob("*.py"))]
     found = [
         line for file in files for line in foreign_calls(file.read_text("utf-8"), file.relative_to(ROOT).as_posix())
     ]
+    named = [file for file in files if file.relative_to(ROOT).parts[0] in ("ctxbench", "report")]
+    twice = [*shared_types({file.relative_to(ROOT).as_posix(): file.read_text("utf-8") for file in named})]
     found += [f"{file} is an owner that is not there" for file in OWNERS if not (ROOT / file).is_file()]
-    if found:
-        print(*found, ADVICE, sep="\n")
-    return bool(found)
+    if found or twice:
+        print(*twice, *found, *[ADVICE] * bool(found), sep="\n")
+    return bool(found or twice)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from fakes import ENDED_WELL, timed
 from ctxbench.base.clocks import Machine
 from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case
-from ctxbench.model.messages import Failure, Missing, Values
+from ctxbench.model.messages import Failure, MissingColumns, Values
 from ctxbench.model.metrics import metrics
 from ctxbench.worker.lines import plain
 from ctxbench.worker.protocol import Ask, MatmulRate, MeasureCase, MeasureCases, Measured, Payload, Reply, Task
@@ -72,7 +72,7 @@ class SimulatedGpu(Machine):
                 self.takes(ONCE_S if task.metrics else 0)
                 on_message(Values({"params": 7}))
                 promised = [each for name in task.metrics for each, _ in metrics()[name].promised(static=False)]
-                on_message(Missing(promised))
+                on_message(MissingColumns(promised))
         return ENDED_WELL
 
     def _time(self, tasks: Sequence[MeasureCase], on_message: Callable[[Reply], None]) -> None:
@@ -97,4 +97,4 @@ def _told(case: Case, infer_ms: float, train_ms: float) -> list[Reply]:
         return infer
     names = {"ms": train_ms, "samples": 2, "stop": "interval", "outliers": 0, "drift": 0.0, "host_ms": 0.6}
     train = Values({f"latency_train_{name}": value for name, value in names.items()})
-    return [*(each for each in infer if not isinstance(each, Missing)), train]
+    return [*(each for each in infer if not isinstance(each, MissingColumns)), train]

@@ -23,7 +23,7 @@ from ctxbench.metrics import launch
 from ctxbench.metrics.compile import CACHES, compile_deadline, compiler_caches
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.failures import OutOfTime, describe_failure
-from ctxbench.model.messages import Message, Missing, Values
+from ctxbench.model.messages import Message, MissingColumns, Values
 from ctxbench.plugins.memory.measure import MeasuredPeak, measure_allocation
 from ctxbench.worker.measurement import CaseMeasurement
 
@@ -175,7 +175,7 @@ def measured(**changes: Any) -> tuple[dict[str, Any], list[str]]:
     CaseMeasurement(case, Measure(sample_s=0.01, warmup_s=0), messages.append).run(["memory", "latency"])
     values = [message for message in messages if isinstance(message, Values)]
     notes = [str(note) for each in values for note in each.notes]
-    notes += [str(message.note) for message in messages if isinstance(message, Missing) and message.note]
+    notes += [str(message.note) for message in messages if isinstance(message, MissingColumns) and message.note]
     return {k: v for each in values for k, v in each.values.items()}, notes
 
 

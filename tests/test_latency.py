@@ -24,9 +24,9 @@ from ctxbench.engine.rounds import execute
 from ctxbench.metrics import latency as latency_metric
 from ctxbench.metrics.latency import Latency, measure_latency
 from ctxbench.model.case import Case, Measure
-from ctxbench.model.messages import Doing, Failure, Missing, Samples, Values
+from ctxbench.model.messages import Doing, Failure, MissingColumns, Samples, Values
 from ctxbench.model.messages import Sample as Block
-from ctxbench.model.metric import Pass
+from ctxbench.model.metric import TimedPass
 from ctxbench.model.metrics import metrics
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.worker.measurement import CaseMeasurement
@@ -144,7 +144,7 @@ def test_a_first_pass_of_twelve_seconds_is_the_sample_of_training_unless_it_comp
     monkeypatch.setattr(latency_metric, "time_control", lambda measurement: None)
     checked: list[object] = []
     monkeypatch.setattr(measurement, "check_computed", lambda *about: checked.append(about))
-    latency_metric.time(measurement, "train", Pass(lambda: None, first_s=12.0))
+    latency_metric.time(measurement, "train", TimedPass(lambda: None, first_s=12.0))
     (values,) = [message.values for message in messages if isinstance(message, Values)]
     assert values["latency_train_ms"] == pytest.approx(ms)
     assert len(checked) == (execution == "compile")  # a pass of the whole budget was computed
@@ -213,7 +213,9 @@ NO_CLOCK = Note("remark", {"text": "no clock"})
 def test_a_number_that_is_missing_has_its_reason_or_the_row_is_no_ok(tmp_path: Path) -> None:
     promised = [column for column, _ in metrics()["latency"].promised(static=False)]
     assert sorted(promised) == [f"latency_{mode}_ms" for mode in MODES]
-    row = record(tmp_path, [Missing(promised[:1], NO_CLOCK), Missing(promised[1:])], Exit(0, 0, False, ""))
+    row = record(
+        tmp_path, [MissingColumns(promised[:1], NO_CLOCK), MissingColumns(promised[1:])], Exit(0, 0, False, "")
+    )
     assert (row["status"], row["notes"]) == ("ok", [NO_CLOCK])
 
 

@@ -1,7 +1,7 @@
 """A file that opens, runs or prints by itself is found, with its line."""
 
 import pytest
-from owner_rules import GIT, OWNERS, foreign_calls, main
+from owner_rules import GIT, OWNERS, foreign_calls, main, shared_types
 
 FILE = "ctxbench/plugins/history/table.py"
 
@@ -36,6 +36,14 @@ def test_git_is_run_in_one_place() -> None:
     call = 'subprocess.run(["git", "status"])'
     assert [*foreign_calls(call, FILE)] == [f"{FILE}:1 calls git"]
     assert [*foreign_calls(call, GIT)] == []
+
+
+def test_two_types_of_one_name_are_found() -> None:
+    first = "Row = tuple[int, str]\nROWS = 3\nclass _Own: ...\n"
+    second = "ROWS = 4\nclass _Own: ...\nclass Row: ...\nclass Rows: ...\n"
+    assert [*shared_types({"a.py": first, "b.py": second})] == [
+        "b.py:3 names a type Row, as a.py does: give one of them another name"
+    ]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from ctxbench import registry
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.meta.calls import Map, Writer
 from ctxbench.model.case import Case, Measure
-from ctxbench.model.messages import Missing, Values
+from ctxbench.model.messages import MissingColumns, Values
 from ctxbench.model.metrics import static_metrics
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
@@ -53,7 +53,7 @@ def told(*tasks: MeasureCase) -> list[list[Reply]]:
     def emit(message: Reply) -> bytes:
         if isinstance(message, Measured):
             found.append([])
-        elif isinstance(message, Values | Missing):
+        elif isinstance(message, Values | MissingColumns):
             found[-1].append(message)
         return b""
 

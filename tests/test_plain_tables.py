@@ -10,7 +10,7 @@ from rich.console import Console
 from ctxbench.base.terminal import console
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.numbers import Numbers
-from ctxbench.table.table import Cell, Column, Row, Table, Tone, plain_table
+from ctxbench.table.table import Cell, Row, Table, TableColumn, Tone, plain_table
 from ctxbench.table.terminal import TerminalTable
 
 KERNELS = plain_table(
@@ -59,7 +59,7 @@ def test_columns_stay_together_where_nothing_names_a_row() -> None:
 
 
 def test_a_table_without_headings_has_no_rule() -> None:
-    columns = Column("fact", "", "", "label"), Column("value", "", "", "text", "value")
+    columns = TableColumn("fact", "", "", "label"), TableColumn("value", "", "", "text", "value")
     facts = Table("", "", columns, (Row((Cell("key"), Cell("se"))), Row((Cell("title"), Cell("Squeeze")))))
     assert drawn(facts, 40) == ["key    se", "title  Squeeze"]
 

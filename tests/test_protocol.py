@@ -8,7 +8,17 @@ import pytest
 from ctxbench.base.notes import Note
 from ctxbench.engine.remote import task_of
 from ctxbench.model.case import Case, Measure
-from ctxbench.model.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.model.messages import (
+    Doing,
+    Failure,
+    MissingColumns,
+    Progress,
+    Sample,
+    Samples,
+    Timeline,
+    TimelineStep,
+    Values,
+)
 from ctxbench.model.record import Record
 from ctxbench.worker.lines import ProtocolError, decode, decode_task, encode, plain, tagged, untagged
 from ctxbench.worker.protocol import (
@@ -46,8 +56,8 @@ REPLIES: list[Reply] = [
         {"params": 2**70, "latency_infer_ms": 0.1 + 0.2, "macs_counter": None},
         [Note("reused", {"path": "a; b", "n": [1, 2.5]}, "macs")],
     ),
-    Missing(["macs", "macs_train"], Note("no_macs", {"reason": "no count"})),
-    Missing(["macs"]),
+    MissingColumns(["macs", "macs_train"], Note("no_macs", {"reason": "no count"})),
+    MissingColumns(["macs"]),
     Doing("latency_infer"),
     Progress("latency_infer", 3, 1.5),
     Samples("control", [Sample(0.1, 4, 1 / 3)]),

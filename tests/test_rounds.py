@@ -20,7 +20,7 @@ from ctxbench.base import load as machine_load
 from ctxbench.base.clocks import Machine
 from ctxbench.base.statistics import t_interval
 from ctxbench.engine.combined import combine
-from ctxbench.engine.one_process import Outcome, Plan, blank_record, measure_case
+from ctxbench.engine.one_process import CaseOutcome, Plan, blank_record, measure_case
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
 from ctxbench.model.case import Case, Measure
@@ -261,7 +261,7 @@ def test_rounds_that_measure_again_take_a_quarter_of_the_planned_time_at_most(
     """The planned processes of three cases take 1 s together; those that are measured again `again_s` each."""
     script = Script(load=lambda module, number: 1.0 if module == "sa" and number != 4 else 0.0)
 
-    def takes(case: Case, plan: Plan, executor: Script, reporter: Quiet) -> Outcome:
+    def takes(case: Case, plan: Plan, executor: Script, reporter: Quiet) -> CaseOutcome:
         outcome = measure_case(case, plan, executor, reporter)
         number = script.tasks[-1][1]
         outcome.record.elapsed_s = 0.0 if not number else 1 / 12 if number <= 4 else again_s

@@ -10,7 +10,7 @@ from simulated_gpu import CONTEXT_S, ONCE_S, START_S, TIMES_S, SimulatedGpu
 
 from ctxbench.base.clocks import FORKS
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.one_process import Outcome, Plan
+from ctxbench.engine.one_process import CaseOutcome, Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.together import groups, measure_together
@@ -105,14 +105,14 @@ def test_real_processes_of_several_cases(one_server: ForkServer, monkeypatch: py
     modules = ("Failing", "Segfault", "Failing", "Sleep", "Failing", "NotANumber")
     cases = [Case(name, f"{FAILING}:{name}", {}, (1, 8, 6, 5 + place)) for place, name in enumerate(modules)]
     plan = Plan(Measure(processes=1, sample_s=0.01, warmup_s=0, timeout_s=600), ["latency"])
-    clock, begun, kept = EngineClock(), list[str](), dict[str, Outcome]()
+    clock, begun, kept = EngineClock(), list[str](), dict[str, CaseOutcome]()
     monkeypatch.setattr("ctxbench.base.clocks.here", clock)
 
     class Watches(Quiet):
         def metric(self, name: str) -> None:
             clock.seconds += 1000 if begun[-1] == cases[3].id and name == "first_infer" else 0
 
-    def keep(case: Case, outcome: Outcome) -> None:
+    def keep(case: Case, outcome: CaseOutcome) -> None:
         clock.seconds += 400  # two of them would be later than a limit for all
         kept[case.id] = outcome
 

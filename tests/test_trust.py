@@ -238,7 +238,7 @@ def test_code_of_one_s_own_and_of_packages_that_need_torch_may_run(sent: Path) -
     for name in ("own.py:build", "torch.nn:Identity"):
         import_maker(Reference.read(name, Path("x.toml")))
     for name in ("own.py:half", "own.py:system", "own.py:Other", "torch.nn.init:zeros_"):
-        with pytest.raises(trust.Refused, match="no class"):
+        with pytest.raises(trust.RefusedReference, match="no class"):
             import_maker(Reference.read(name, Path("x.toml")))
         import_maker(Reference.parse(name)) if name != "own.py:Other" else None  # a person may
     assert "not below the working folder" in trust.refused(Reference.read("run/own.py:Block", Path("x.toml")))

@@ -17,7 +17,7 @@ FORKS = sys.platform == "linux"
 WINDOW_S = 0.1
 
 
-class Work(NamedTuple):
+class WallAndCore(NamedTuple):
     """Seconds of the wall, and of a core, for a block of passes; `waits`: how often the thread gave up its core itself.
 
     `waits` is NaN where the system does not count it.
@@ -42,11 +42,11 @@ class Machine:
                 step()
             return (perf_counter_ns() - start) * 1e-9
 
-    def time_work(self, step: Callable[[], object], passes: int) -> Work:
+    def time_work(self, step: Callable[[], object], passes: int) -> WallAndCore:
         """The same, with the processor's time of this thread, and how often it waited."""
         waits, cpu = _waits(), thread_time()
         wall = self.time_block(step, passes)
-        return Work(wall, thread_time() - cpu, _waits() - waits)
+        return WallAndCore(wall, thread_time() - cpu, _waits() - waits)
 
     def now(self) -> float:
         """Seconds from an arbitrary start, for measurements."""

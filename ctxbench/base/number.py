@@ -16,7 +16,7 @@ from ctxbench.base import load as machine_load
 from ctxbench.base.limits import FEWEST_PROCESSES
 
 # `published`: only papers have it, ctxbench does not measure it.
-Origin = Literal["counted", "predicted", "measured", "published"]
+NumberOrigin = Literal["counted", "predicted", "measured", "published"]
 # The share of passes in the band of a predicted time, and its half width in standard deviations.
 CONFIDENCE = 0.8
 CONFIDENCE_SDS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
@@ -51,7 +51,7 @@ class Number:
     _: KW_ONLY
     processes: Mapping[int, float] = field(default_factory=dict)
     others_share: float | None = None
-    origin: Origin = "counted"
+    origin: NumberOrigin = "counted"
     errors: Mapping[str, float] = field(default_factory=dict)
     lacks: str = ""
     is_ratio: bool = False

@@ -217,7 +217,7 @@ def holm(p_values: ArrayLike) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Line:
+class FittedLine:
     """y = intercept + slope * x; `low` and `high` bound the slope (NaN through two points)."""
 
     slope: float
@@ -226,7 +226,7 @@ class Line:
     high: float
 
 
-def fit_line(x: ArrayLike, y: ArrayLike) -> Line:
+def fit_line(x: ArrayLike, y: ArrayLike) -> FittedLine:
     """Least squares of y on x, both `[n]`; Student's 95 % interval of the slope. ValueError for fewer than two x."""
     across, up = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if across.ndim != 1 or across.size != up.size:
@@ -240,7 +240,7 @@ def fit_line(x: ArrayLike, y: ArrayLike) -> Line:
     error = float(line.stderr) if np.ptp(up) else 0.0  # scipy has NaN for a constant y
     reach = t_quantile(0.95, across.size - 1) * error if across.size > 2 else math.nan
     slope = float(line.slope)
-    return Line(slope, float(line.intercept), slope - reach, slope + reach)
+    return FittedLine(slope, float(line.intercept), slope - reach, slope + reach)
 
 
 def _autocorrelations(samples: FloatArray) -> FloatArray:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ctxbench.registry.entry import Entry
 from ctxbench.registry.reference import Reference
-from ctxbench.table.table import Cell, Column, Row, Table, plain_table
+from ctxbench.table.table import Cell, Row, Table, TableColumn, plain_table
 
 if TYPE_CHECKING:
     from ctxbench.engine.plan import Planned
@@ -34,7 +34,7 @@ def module(entry: Entry) -> Iterator[Table | str]:
     }
     if not entry.declared:
         facts = {name: facts[name] for name in ("key", "built with", "file")}
-    columns = Column("fact", "", "", "label"), Column("value", "", "", "text", "value")
+    columns = TableColumn("fact", "", "", "label"), TableColumn("value", "", "", "text", "value")
     yield Table("", "", columns, tuple(Row((Cell(name), Cell(str(value)))) for name, value in facts.items() if value))
     if entry.hyperparameters:
         rows = [

@@ -51,16 +51,16 @@ class Given:
     beside: Sequence[str] = ()
 
 
-Modules = Annotated[
+ModulesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--modules",
         "--module",
         metavar="NAME[,NAME]",
-        help="Modules: keys, path.py:Class or package.module:Class, with commas; may be given several times.",
+        help="ModulesOption: keys, path.py:Class or package.module:Class, with commas; may be given several times.",
     ),
 ]
-Settings = Annotated[
+SettingsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
@@ -69,7 +69,7 @@ Settings = Annotated[
         "channels stands for the input's number of channels.",
     ),
 ]
-InProcess = Annotated[
+InProcessOption = Annotated[
     bool, typer.Option("--in-process", help="For debugging: measure in this process, not in fresh ones.")
 ]
 RunItsCode = Annotated[
@@ -190,8 +190,8 @@ SHARED: dict[str, Any] = {
     "module": Annotated[
         str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
     ],
-    "modules": Given(Modules, names),
-    "hparams": Given(Settings, hparams.parse),
+    "modules": Given(ModulesOption, names),
+    "hparams": Given(SettingsOption, hparams.parse),
     "suite": typer.Option(autocompletion=complete_suite),
     "target": typer.Option("--for", metavar="DEVICE", autocompletion=complete_target),
     "also_on": typer.Option(
@@ -200,4 +200,4 @@ SHARED: dict[str, Any] = {
     "processes": Given(int | None, partial(limits.PROCESSES.check_option, "--processes")),
     "measure": {"sample_s": Given(SampleTime, partial(limits.SECONDS.check_option, "--sample-time"))},
 }
-OF_MODULE = Given(Settings, of_one_module, beside=("module",))
+OF_MODULE = Given(SettingsOption, of_one_module, beside=("module",))

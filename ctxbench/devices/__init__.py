@@ -53,7 +53,7 @@ def has_clock(name: str) -> bool:
     return name.partition(":")[0] in KINDS
 
 
-class Known(Protocol):
+class KnownDevice(Protocol):
     """A device that is known without being here: by its data sheet, which a run keeps."""
 
     title: str
@@ -72,7 +72,7 @@ class Catalogue(Protocol):
 
     def names(self) -> Iterable[str]: ...
 
-    def device(self, name: str) -> Known: ...
+    def device(self, name: str) -> KnownDevice: ...
 
     def table(self) -> "Table": ...
 
@@ -83,7 +83,7 @@ def known() -> dict[str, Catalogue]:
     return {name: each for each in catalogues for name in each.names()}
 
 
-def sheets(names: Iterable[str]) -> dict[str, Known]:
+def sheets(names: Iterable[str]) -> dict[str, KnownDevice]:
     """The data sheets of those of these devices that have no clock. UsageError for an unknown device."""
     found = {}
     for name in names:
@@ -97,7 +97,7 @@ def sheets(names: Iterable[str]) -> dict[str, Known]:
     return found
 
 
-def sheet_of(here: Device) -> Known | None:
+def sheet_of(here: Device) -> KnownDevice | None:
     """The data sheet of a device that is here, by the name under which it is sold; None if there is none."""
     title = here.product(here.fingerprint())
     catalogues: list[Catalogue] = loaded("devices")

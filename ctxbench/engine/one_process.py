@@ -23,7 +23,17 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import to_columns
 from ctxbench.model.control import STREAM
 from ctxbench.model.failures import NO_THREAD
-from ctxbench.model.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.model.messages import (
+    Doing,
+    Failure,
+    MissingColumns,
+    Progress,
+    Sample,
+    Samples,
+    Timeline,
+    TimelineStep,
+    Values,
+)
 from ctxbench.model.metrics import metrics, wanted
 from ctxbench.model.record import LONGEST, STATUSES, Record, columns, metric_columns
 from ctxbench.results.run_folder import RunFolder
@@ -69,7 +79,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Outcome:
+class CaseOutcome:
     """Outcome of one case: its record, its samples by stream, its memory over a pass, what it printed.
 
     `imports` are the files of a person's own that were imported for it, with their SHA-256.
@@ -92,7 +102,7 @@ class Outcome:
         folder.append(number, self.record, self.samples, self.timelines)
 
 
-def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Quiet | None = None) -> Outcome:
+def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Quiet | None = None) -> CaseOutcome:
     """One case through the executor. Whatever happens to the child becomes the record's status and message.
 
     Where the machine had no thread left, it is measured once more after a short wait.
@@ -105,7 +115,7 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Quiet | N
     return outcome
 
 
-def _measured(case: Case, plan: Plan, executor: Executor, reporter: Quiet) -> Outcome:
+def _measured(case: Case, plan: Plan, executor: Executor, reporter: Quiet) -> CaseOutcome:
     begun = Begun(case, plan, reporter)
     return begun.outcome(executor.run(plan.task(case), begun.listener, begun.timeout_s))
 
@@ -119,7 +129,7 @@ class Begun:
         self.timeout_s = _timeout_s(case, plan)
         self._start, self._kills = this_machine.here.wall_s(), _kernel_kills()
 
-    def outcome(self, ended: Exit) -> Outcome:
+    def outcome(self, ended: Exit) -> CaseOutcome:
         """Outcome of the case, whose process ended, or went on to another case, in this way."""
         listener, record = self.listener, self.listener.record
         record.elapsed_s = round(this_machine.here.wall_s() - self._start, 3)
@@ -133,7 +143,7 @@ class Begun:
             record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
         texts = (*_shorten(record), listener.traceback, ended.output)
         log = [text for text in texts if text and text.strip()]
-        return Outcome(record, listener.samples, listener.timelines, log, listener.imports)
+        return CaseOutcome(record, listener.samples, listener.timelines, log, listener.imports)
 
 
 def _shorten(record: Record) -> list[str]:
@@ -192,7 +202,7 @@ class _Listener:
             case Values(values, notes):
                 self.record.take(values)
                 self.record.note(*notes)
-            case Missing(columns, note):
+            case MissingColumns(columns, note):
                 self.missing |= set(columns)
                 self.record.note(*[note] if note else [])
             case Doing(what):

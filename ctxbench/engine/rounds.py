@@ -19,7 +19,7 @@ from ctxbench.base.temporary import temporary_folder
 from ctxbench.devices import device, has_clock
 from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
-from ctxbench.engine.one_process import Executor, Outcome, Plan, matmul_rate, measure_static
+from ctxbench.engine.one_process import CaseOutcome, Executor, Plan, matmul_rate, measure_static
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.together import by_passes, groups, measure_together
 from ctxbench.executions import execution
@@ -78,7 +78,7 @@ class Rounds:
         cases: Sequence[Case],
         plan: Plan,
         reporter: Quiet,
-        keep: Callable[[int, Outcome], None],
+        keep: Callable[[int, CaseOutcome], None],
         finished: Mapping[str, Mapping[int, Record]],
         reused: Collection[str] = (),
     ) -> None:
@@ -106,7 +106,7 @@ class Rounds:
     def once(self, executor: Executor, rates: dict[Yardstick, float | None]) -> None:
         """Measure what needs one process, and the rate of a large matrix product for each yardstick not in `rates`."""
 
-        def keep(case: Case, outcome: Outcome) -> None:
+        def keep(case: Case, outcome: CaseOutcome) -> None:
             if self._is_timed(case) and outcome.record.status == "ok":
                 yardstick = self.yardstick(case, outcome.record)
                 if yardstick not in rates:
@@ -155,7 +155,7 @@ class Rounds:
         self.reporter.process(index, total, case, number)
         self.again = [each for each in self.again if each is not case]
 
-    def _keep(self, case: Case, outcome: Outcome, number: int) -> None:
+    def _keep(self, case: Case, outcome: CaseOutcome, number: int) -> None:
         self.keep(number, outcome)
         self.finished[case.id][number] = outcome.record
         if number and outcome.record.status == "ok" and (expected := self._estimate_s(case)):

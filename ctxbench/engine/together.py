@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ctxbench import devices
 from ctxbench.base.notes import Note
 from ctxbench.engine.exit import WENT_ON
-from ctxbench.engine.one_process import Begun, Executor, Outcome, Plan, measure_case
+from ctxbench.engine.one_process import Begun, CaseOutcome, Executor, Plan, measure_case
 from ctxbench.engine.progress import Quiet
 from ctxbench.executions import execution
 from ctxbench.model.case import Case
@@ -57,7 +57,7 @@ def measure_together(
     executor: Executor,
     reporter: Quiet,
     begin: Callable[[Case], None],
-    keep: Callable[[Case, Outcome], None],
+    keep: Callable[[Case, CaseOutcome], None],
 ) -> None:
     """Measure cases in one process; `begin` is called before each, `keep` after it, while that process waits.
 
@@ -89,7 +89,7 @@ class _Several:
         plan: Plan,
         reporter: Quiet,
         begin: Callable[[Case], None],
-        keep: Callable[[Case, Outcome], None],
+        keep: Callable[[Case, CaseOutcome], None],
     ) -> None:
         self.cases, self.plan, self.reporter, self.begin, self.keep = cases, plan, reporter, begin, keep
         self.index, self.now = 0, Begun(cases[0], plan, reporter)

@@ -26,7 +26,7 @@ ROUNDING = 64
 # Slopes within this factor are judged together; those below the last of these groups are zero but for rounding.
 SIMILAR, MOST_GROUPS, SMALLEST = 100.0, 4, 1e-8
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]  # of a class method
-Verdict = Literal["same", "other", "kink"]
+Likeness = Literal["same", "other", "kink"]
 
 
 class Held(TorchFunctionMode):
@@ -153,7 +153,7 @@ class Point:
 
     def judged(
         self, claimed: Mapping[str, Tensor], directions: Mapping[str, Tensor], held: bool = False
-    ) -> tuple[Verdict, float]:
+    ) -> tuple[Likeness, float]:
         """Verdict on the slope that gradients claim, and by what share of the larger one it is off the function's."""
         slope = sum(_product(claimed[name], each) for name, each in directions.items())
         values = Held() if held else None

@@ -10,7 +10,7 @@ from ctxbench.base import clocks as this_machine
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.temporary import temporary_folder
 from ctxbench.model.failures import OutOfTime
-from ctxbench.model.metric import Measurement, Metric, Pass, Quantity, Unit, by_mode
+from ctxbench.model.metric import Measurement, Metric, Quantity, TimedPass, Unit, by_mode
 
 # Where torch keeps compiled code between processes.
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -70,7 +70,7 @@ def compiler_caches(own: str = "") -> Iterator[None]:
                 os.environ |= {} if value is None else {name: value}
 
 
-def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
+def time(measurement: Measurement, mode: Mode, one_pass: TimedPass) -> None:
     """Report the first pass of a compiled case, in the process that compiles it."""
     if measurement.execution.compiles and not measurement.finds_compiled:
         measurement.report({f"compile_{mode}_s": one_pass.first_s})

@@ -19,9 +19,9 @@ from ctxbench.model.metric import (
     ColumnValues,
     Measurement,
     Metric,
-    Pass,
     Quantity,
     RecordRow,
+    TimedPass,
     by_mode,
 )
 from ctxbench.plugin import loaded
@@ -143,7 +143,7 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
+def time(measurement: Measurement, mode: Mode, one_pass: TimedPass) -> None:
     """Time the control workload, then the passes of a mode; report both."""
     clock = measurement.clock()
     last = clock.now()

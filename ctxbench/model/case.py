@@ -30,7 +30,7 @@ def as_list(value: Any) -> Any:
 
 
 Threads = Annotated[int, AfterValidator(limits.THREADS.check)]
-Numbers = Annotated[int, AfterValidator(limits.NUMBERS.check)]
+WholeNumber = Annotated[int, AfterValidator(limits.NUMBERS.check)]
 Share = Annotated[float, AfterValidator(limits.SHARE.check)]
 Minutes = Annotated[float, AfterValidator(limits.MINUTES.check)]
 _Processes = Annotated[int, AfterValidator(limits.PROCESSES.check)]

@@ -24,7 +24,7 @@ SIZES = ("batch", "channels", "size")
 
 
 @dataclass(frozen=True)
-class Point:
+class GridPoint:
     """A point of the grid, or an extra case, with its conditions as a suite says them: the device may be `auto`."""
 
     entry: Entry
@@ -81,7 +81,7 @@ class Suite:
         """
         return self.cases_at(self.points(), auto_device)
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[GridPoint]:
         """The points of the grid and the extra cases, which are not on a device yet.
 
         Raises UsageError for unknown modules, hyper-parameters and keys.
@@ -109,7 +109,7 @@ class Suite:
                 raise UsageError(f"{self.path}: crossover: {unknown('module', name, modules)}")
         return found
 
-    def cases_at(self, points: Iterable[Point], auto_device: str) -> list[Case]:
+    def cases_at(self, points: Iterable[GridPoint], auto_device: str) -> list[Case]:
         """The cases of `points`, without those that are excluded; UsageError if none is left."""
         found = self._cases(points, auto_device)
         if not found:
@@ -143,10 +143,10 @@ class Suite:
         """
         return self._cases(self._points(missing), auto_device)
 
-    def _points(self, missing: dict[str, UsageError]) -> list[Point]:
+    def _points(self, missing: dict[str, UsageError]) -> list[GridPoint]:
         """The points of the modules that can be had."""
-        found: list[Point] = []
-        sources: list[tuple[str, Callable[[], Iterable[Point]]]] = []
+        found: list[GridPoint] = []
+        sources: list[tuple[str, Callable[[], Iterable[GridPoint]]]] = []
         empty = [EMPTY] * (any(self.file.axes.network) and EMPTY not in self.file.modules)
         for name in (*empty, *self.file.modules):
             keys = [entry.key for entry in registry.entries() if not entry.broken] if name == "*" else [name]
@@ -161,7 +161,7 @@ class Suite:
                 missing[name] = error
         return found
 
-    def _cases(self, points: Iterable[Point], auto_device: str) -> list[Case]:
+    def _cases(self, points: Iterable[GridPoint], auto_device: str) -> list[Case]:
         """The cases of points, each once. UsageError for two modules, or two networks, of the same name."""
         unique: dict[str, Case] = {}
         for point in points:
@@ -178,7 +178,7 @@ class Suite:
                     raise UsageError(f"{known.network} and {case.network} have the same name; rename one function")
         return list(unique.values())
 
-    def _grid(self, name: str) -> Iterator[Point]:
+    def _grid(self, name: str) -> Iterator[GridPoint]:
         entry = registry.get(self.reference(name))
         hparams, axes = self._hparams(entry), self._axes(entry)
         choices = [entry.choices(key, given) for key, given in hparams.items()]
@@ -189,7 +189,7 @@ class Suite:
             batch, channels, height, width = found["shape"]
             found["shape"] = shape = (b or batch, c or channels, s or height, s or width)
             check_product(shape, shape)
-            yield Point(entry, chosen, found)
+            yield GridPoint(entry, chosen, found)
 
     def _hparams(self, entry: Entry) -> dict[str, Any]:
         """The values, or lists of them, that the suite gives the hyper-parameters of a module."""
@@ -227,7 +227,7 @@ class Suite:
                 "and [hparams], or name fewer modules"
             )
 
-    def _extra(self, values: Mapping[str, Any]) -> Iterator[Point]:
+    def _extra(self, values: Mapping[str, Any]) -> Iterator[GridPoint]:
         """The points of an entry of `cases`: one for each device."""
         rest = dict(values)
         entry = registry.get(self.reference(str(rest.pop("module", ""))))
@@ -237,7 +237,7 @@ class Suite:
         found["shape"] = tuple(found["shape"])
         hparams = entry.check_hparams(rest)
         for device in places:
-            yield Point(entry, hparams, {**found, "device": device}, is_extra=True)
+            yield GridPoint(entry, hparams, {**found, "device": device}, is_extra=True)
 
 
 def _matches(case: Case, rule: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from ctxbench.model.metric import Unit
 Scalar = bool | int | float | str
 # Of a hyper-parameter: one value, or a list of several, each of which may be a list itself.
 _One = Scalar | None
-Values = _One | list[_One | list[_One | list[_One]]]
-OneShape = Annotated[Shape, BeforeValidator(parse_shape)]
+HparamValues = _One | list[_One | list[_One | list[_One]]]
+ShapeKey = Annotated[Shape, BeforeValidator(parse_shape)]
 QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
 UnitText = Annotated[str, AfterValidator(lambda text: Unit.parse(text) and text)]

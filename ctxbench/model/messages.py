@@ -36,7 +36,7 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingColumns:
     """Columns of numbers that this case does not have, and why; no note where another column tells it."""
 
     columns: Sequence[str]
@@ -91,4 +91,4 @@ class Failure:
         return f"{self.status}: {self.message}"
 
 
-Message = Values | Missing | Doing | Progress | Samples | Timeline | Failure
+Message = Values | MissingColumns | Doing | Progress | Samples | Timeline | Failure

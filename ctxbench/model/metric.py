@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from ctxbench.base import extras, limits
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.notes import Note
-from ctxbench.base.number import Origin
+from ctxbench.base.number import NumberOrigin
 from ctxbench.model.case import STRICT
 from ctxbench.model.messages import Message
 
@@ -175,7 +175,7 @@ class Quantity:
     column: str
     title: str
     unit: Unit
-    origin: Origin
+    origin: NumberOrigin
     part: str
     noun: str
     comparative: str = "less"
@@ -198,7 +198,7 @@ class Quantity:
         """The column of a detail, such as `low_ms` or `samples`."""
         return f"{self.key}_{name}"
 
-    def origin_of(self, row: RecordRow) -> Origin:
+    def origin_of(self, row: RecordRow) -> NumberOrigin:
         """Origin of a record's number."""
         return row.get(self.origin_column) or self.origin
 
@@ -272,7 +272,7 @@ class Measurement(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class TimedPass:
     """One pass of the module as a function, and the seconds that the first one took (it allocates, it compiles)."""
 
     step: "Step"
@@ -342,7 +342,7 @@ class Metric:
     count: Callable[[Measurement], None] | None = None
     compute: Callable[[Measurement], None] | None = None
     measure: Callable[[Measurement, Mode], None] | None = None
-    time: Callable[[Measurement, Mode, Pass], None] | None = None
+    time: Callable[[Measurement, Mode, TimedPass], None] | None = None
     finish: Callable[[Measurement], None] | None = None
     combine: Callable[[Sequence[RecordRow]], Mapping[str, Any]] | None = None
     settings: type[Settings] | None = None

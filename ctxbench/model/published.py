@@ -13,7 +13,7 @@ from ctxbench.base.errors import unknown
 from ctxbench.model import metrics
 from ctxbench.model.case import STRICT
 from ctxbench.model.conditions import Shape
-from ctxbench.model.keys import OneShape, QuantityKey, Scalar, UnitText
+from ctxbench.model.keys import QuantityKey, Scalar, ShapeKey, UnitText
 from ctxbench.model.metric import Unit
 from ctxbench.registry.formula import evaluate
 
@@ -106,7 +106,7 @@ class PublishedRow(_Strict):
     block: str = ""
     network: str = ""
     settings: dict[str, Scalar] = {}
-    shape: OneShape | None = None
+    shape: ShapeKey | None = None
     counts: Forms = {}
     printed: Annotated[dict[QuantityKey, FigureText], Field(min_length=1)]
     notes: dict[QuantityKey, str] = {}
@@ -127,11 +127,11 @@ class Alternative(_Strict):
     block: str = ""
     network: str | None = None
     settings: dict[str, Scalar] = {}
-    shape: OneShape | None = None
+    shape: ShapeKey | None = None
     counts: Forms = {}
 
 
-class Bound(_Strict):
+class LeastFigure(_Strict):
     """A figure of the `rows` is no less than the form `least` of the other figures that are printed in its row."""
 
     quantity: QuantityKey
@@ -171,13 +171,13 @@ class Published(_Strict):
     device: str = ""
     software: str = ""
     tool: str = ""
-    shape: OneShape | None = None
+    shape: ShapeKey | None = None
     units: dict[QuantityKey, UnitText] = {}
     counts: Forms = {}
     notes: dict[QuantityKey, str] = {}
     rows: Annotated[dict[str, PublishedRow], Field(min_length=1)]
     alternatives: dict[str, Alternative] = {}
-    bounds: list[Bound] = []
+    bounds: list[LeastFigure] = []
     keeps: list[Keep] = []
 
     @model_validator(mode="after")

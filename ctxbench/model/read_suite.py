@@ -14,7 +14,7 @@ from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.grid import Suite, reference_in
 from ctxbench.model.hparams import as_suites, of_configs
-from ctxbench.model.published import Alternative, Bound, Keep, Published, PublishedRow, line_of, plain_keys
+from ctxbench.model.published import Alternative, Keep, LeastFigure, Published, PublishedRow, line_of, plain_keys
 from ctxbench.model.suite_file import Axes, Figure, Gate, MeasureTable, SuiteFile
 from ctxbench.plugin import brought
 from ctxbench.registry import networks
@@ -180,7 +180,7 @@ def _model_at(names: list[str], whole: type[BaseModel]) -> type[BaseModel]:
         "figures": Figure,
         "rows": PublishedRow,
         "alternatives": Alternative,
-        "bounds": Bound,
+        "bounds": LeastFigure,
         "keeps": Keep,
     }
     return next((models[name] for name in reversed(names) if name in models), whole)

@@ -17,10 +17,10 @@ from pydantic import (
 
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model import metrics
-from ctxbench.model.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Share, as_list
+from ctxbench.model.case import STRICT, Measure, Minutes, OneOrMore, Share, WholeNumber, as_list
 from ctxbench.model.conditions import CONDITIONS, SHAPE, Condition
 from ctxbench.model.hparams import flat
-from ctxbench.model.keys import OneShape, QuantityKey, Scalar, Values
+from ctxbench.model.keys import HparamValues, QuantityKey, Scalar, ShapeKey
 from ctxbench.model.published import Published
 
 # What a figure may stand against, besides hyper-parameters: what a case's input says.
@@ -45,7 +45,7 @@ def _metric(name: str) -> str:
 def _type(condition: Condition) -> Any:
     """Type of a condition's key in a suite, for pydantic."""
     if condition is SHAPE:
-        return OneShape
+        return ShapeKey
     if condition.values:
         return Annotated[Literal.__getitem__(condition.values), BeforeValidator(condition.meant)]
     return Annotated[condition.kind, AfterValidator(condition.check)]
@@ -77,10 +77,10 @@ _VALUES: dict[str, TypeAdapter[Any]] = {
 class Axes(_Axes):  # type: ignore[misc]  # made from a table
     """The grid: each key holds one value or a list; the cases are the product. The others are `CONDITIONS`."""
 
-    shape: Annotated[list[OneShape], BeforeValidator(_as_shapes), Field(min_length=1)]
-    batch: Annotated[list[Numbers], OneOrMore] = Field(default=[])
-    channels: Annotated[list[Numbers], OneOrMore] = Field(default=[])
-    size: Annotated[list[Numbers], OneOrMore] = Field(default=[])
+    shape: Annotated[list[ShapeKey], BeforeValidator(_as_shapes), Field(min_length=1)]
+    batch: Annotated[list[WholeNumber], OneOrMore] = Field(default=[])
+    channels: Annotated[list[WholeNumber], OneOrMore] = Field(default=[])
+    size: Annotated[list[WholeNumber], OneOrMore] = Field(default=[])
 
 
 def _conditions(values: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class SuiteFile(_Strict):
         default_factory=lambda: [name for name, metric in metrics.metrics().items() if metric.default], min_length=1
     )
     axes: Axes
-    hparams: dict[str, Annotated[dict[str, Values], BeforeValidator(_settings)]] = {}
+    hparams: dict[str, Annotated[dict[str, HparamValues], BeforeValidator(_settings)]] = {}
     exclude: list[Annotated[dict[str, Scalar], AfterValidator(_conditions)]] = []
     cases: list[Annotated[dict[str, Scalar | list[Scalar]], AfterValidator(_conditions)]] = []
     crossover: list[PairText] = []

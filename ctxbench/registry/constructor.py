@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 # What a constructor gets: the number of channels of the input, what makes the block of a network's slot, or neither.
-Given = Literal["channels", "module", ""]
+ConstructorArgument = Literal["channels", "module", ""]
 # Names of a width that is the input's, and of one that may be a network's own.
 _INPUT = re.compile(
     r"((num|n|input|in)_?)?(channels?|chans?|chs?|c|planes?|feats?|features|filters|dim|maps)(_?in)?"
@@ -23,7 +23,7 @@ _OTHERS = re.compile(
 _MAKERS = re.compile(r"make\w*|(make_?)?(block|module)(_?(cls|class|fn))?")
 
 
-def width_argument(parameters: Sequence[inspect.Parameter]) -> tuple[Given, str]:
+def width_argument(parameters: Sequence[inspect.Parameter]) -> tuple[ConstructorArgument, str]:
     """Meaning of what a constructor gets, and the name of the argument for it, by names, defaults and annotations.
 
     A number of channels goes to a required argument that is called so, else to the only required one unless that is

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.registry import asking
-from ctxbench.registry.constructor import Given
+from ctxbench.registry.constructor import ConstructorArgument
 from ctxbench.registry.formula import evaluate
 from ctxbench.registry.hyperparameter import Hyperparameter, as_lists, choices_of
 from ctxbench.registry.load import import_maker
@@ -59,7 +59,7 @@ class Entry:
     stops_gradient: bool | str = False
     listed: bool = True
     public_code: str = ""
-    given: Given = "channels"
+    given: ConstructorArgument = "channels"
     hyperparameters: tuple[Hyperparameter, ...] = ()
     about: str = ""
     details: str = ""

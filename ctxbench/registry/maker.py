@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.errors import UsageError
 from ctxbench.registry.config import WIDTHS, Config, config_of, gathered
-from ctxbench.registry.constructor import Given, is_own, width_argument
+from ctxbench.registry.constructor import ConstructorArgument, is_own, width_argument
 from ctxbench.registry.hyperparameter import Hyperparameter, shown_type
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Maker:
     width: Hyperparameter | None = None
     made_for: int | None = None
     takes: str = ""
-    given: Given = ""
+    given: ConstructorArgument = ""
     size: "Size | None" = None
     open: bool = False
     _settled: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False)

@@ -25,7 +25,7 @@ FOREIGN = "code that is not below the working folder: "
 LONGEST_PATH = 4096
 
 
-class Refused(UsageError):
+class RefusedReference(UsageError):
     """A reference in a file leads to what may not be called because of a file alone."""
 
 
@@ -33,7 +33,9 @@ def said(text: str, said_by: Path) -> Reference:
     """The reference that a file says. UsageError if what it leads to may not run because of a file alone."""
     reference = Reference.read(text, said_by)
     if not _is_own_file(said_by) and (found := refused(reference)):
-        raise Refused(f"{said_by} names {found}; read it, and run it from its folder, or name it in the command")
+        raise RefusedReference(
+            f"{said_by} names {found}; read it, and run it from its folder, or name it in the command"
+        )
     return reference
 
 
@@ -74,7 +76,7 @@ def check_found(reference: Reference, module: ModuleType, found: Any) -> None:
     defines = is_own and getattr(found, "__module__", "") == module.__name__ and hasattr(found, "__code__")
     listed = module.__name__ in MODEL_LIBRARIES and reference.name in module.list_models()
     if not (defines or listed):
-        raise Refused(
+        raise RefusedReference(
             f"{reference.said_by} names {reference}, which is no class of torch.nn.Module; name it in the command to "
             "call it"
         )

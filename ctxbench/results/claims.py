@@ -22,7 +22,7 @@ from ctxbench.model.read_suite import package_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ctxbench.base.statistics import Line
+    from ctxbench.base.statistics import FittedLine
 
 HAMS = ("ham_nmf", "ham_cd", "ham_vq")
 # The error of an execution is rounding up to this many times the eager one's, or below RELATIVE: its sums are in
@@ -32,7 +32,7 @@ RELATIVE = 1e-3
 KEPT = f"its relative error against float64 is at most {ROUNDING} times the eager one's, or below {RELATIVE:g}"
 
 
-class Verdict(StrEnum):
+class ClaimVerdict(StrEnum):
     SUPPORTED = "supported"
     NOT_SUPPORTED = "not supported"
     UNDECIDED = "undecided"
@@ -42,7 +42,7 @@ class Verdict(StrEnum):
 class Finding(NamedTuple):
     """A verdict, and the numbers or the reason behind it."""
 
-    verdict: Verdict
+    verdict: ClaimVerdict
     text: str
 
 
@@ -71,7 +71,7 @@ class Claim:
         try:
             return self.decide(rows)
         except Missing as reason:
-            return Finding(Verdict.UNDECIDED, str(reason))
+            return Finding(ClaimVerdict.UNDECIDED, str(reason))
 
 
 class Rows:
@@ -180,12 +180,12 @@ class Rows:
 
 
 def measured(text: str) -> Finding:
-    return Finding(Verdict.MEASURED, text)
+    return Finding(ClaimVerdict.MEASURED, text)
 
 
 def decided(holds: bool | None, text: str) -> Finding:
     """Supported, not supported or, for None, undecided."""
-    words = {True: Verdict.SUPPORTED, False: Verdict.NOT_SUPPORTED, None: Verdict.UNDECIDED}
+    words = {True: ClaimVerdict.SUPPORTED, False: ClaimVerdict.NOT_SUPPORTED, None: ClaimVerdict.UNDECIDED}
     return Finding(words[holds], text)
 
 
@@ -217,7 +217,7 @@ def tally(
     return decided(_all(outcomes), "; ".join(texts))
 
 
-def slope(line: "Line") -> Number:
+def slope(line: "FittedLine") -> Number:
     """The slope of a fitted line, with its interval."""
     return Number(line.slope, line.low, line.high)
 

@@ -9,7 +9,7 @@ from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.executions import executions
 from ctxbench.model.case import Case, as_list
-from ctxbench.model.grid import Point, Suite
+from ctxbench.model.grid import GridPoint, Suite
 from ctxbench.model.metrics import metrics as known_metrics
 from ctxbench.model.suite_file import SuiteFile
 from ctxbench.registry import networks
@@ -51,7 +51,7 @@ class RunPlan:
         }
 
 
-def prepare(suite: Suite, points: Iterable[Point], environment: Mapping[str, Any], static: bool = False) -> RunPlan:
+def prepare(suite: Suite, points: Iterable[GridPoint], environment: Mapping[str, Any], static: bool = False) -> RunPlan:
     """The plan of a suite for a machine; when static, cases that would be timed are without a device, each once.
 
     UsageError for a device that `environment` does not have, and if no case is left.

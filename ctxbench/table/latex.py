@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ctxbench.base.load import OTHERS_LIMIT
 from ctxbench.base.notes import BROKEN, DISTURBED, Note
-from ctxbench.table.table import Cell, Column, Row, Table
+from ctxbench.table.table import Cell, Row, Table, TableColumn
 
 # More lines of a table do not fit a page.
 ROWS = 40
@@ -120,7 +120,7 @@ def _tabular(table: Table, positions: list[int], rows: Sequence[Row], notes: str
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
-def _alignment(column: Column, columns: Sequence[Column]) -> str:
+def _alignment(column: TableColumn, columns: Sequence[TableColumn]) -> str:
     """Right for numbers; beside sentences, equal shares of the line, in which text is broken."""
     if any(each.origin == "text" for each in columns):
         return rf"p{{{0.92 / len(columns):.2f}\linewidth}}"
@@ -131,7 +131,7 @@ def _line(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _cell(column: Column, cell: Cell, notes: str, kept: Collection[int]) -> str:
+def _cell(column: TableColumn, cell: Cell, notes: str, kept: Collection[int]) -> str:
     text = escape(cell.text)
     if cell.best:
         text = rf"\textbf{{{text}}}"

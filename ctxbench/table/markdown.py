@@ -4,7 +4,7 @@ import html
 import re
 from collections.abc import Callable, Iterable
 
-from ctxbench.table.table import Cell, Column, Table
+from ctxbench.table.table import Cell, Table, TableColumn
 
 _SPECIAL = re.compile(r"([\\`*_|~])")
 
@@ -49,11 +49,11 @@ def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _heading(column: Column, written: Callable[[str], str]) -> str:
+def _heading(column: TableColumn, written: Callable[[str], str]) -> str:
     return f"{written(column.group)}<br>{written(column.header)}" if column.group else written(column.header)
 
 
-def _cell(column: Column, cell: Cell, written: Callable[[str], str]) -> str:
+def _cell(column: TableColumn, cell: Cell, written: Callable[[str], str]) -> str:
     if not cell.text:
         return ""
     text = written(cell.text)

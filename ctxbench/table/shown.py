@@ -7,7 +7,7 @@ from typing import Literal
 from ctxbench.base import number
 
 # What a column holds that a person is to see: words, or numbers and how they were obtained.
-Held = number.Origin | Literal["label", "text"]
+CellKind = number.NumberOrigin | Literal["label", "text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,6 @@ class Shown:
     """
 
     text: str = ""
-    columns: Mapping[str, Held] = field(default_factory=dict)
+    columns: Mapping[str, CellKind] = field(default_factory=dict)
     rows: Sequence[Sequence[str]] = ()
     value: number.Number | None = None

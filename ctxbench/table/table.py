@@ -52,7 +52,7 @@ class Cell(_Safe):
 
 
 @dataclass(frozen=True)
-class Column(_Safe):
+class TableColumn(_Safe):
     """A column: `group` spans neighbours that share it; columns of one `part` stay together where width is short.
 
     `origin` is that of each cell that has none of its own.
@@ -98,7 +98,7 @@ class Table(_Safe):
 
     name: str
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[Row, ...]
     caption: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ class Footnotes:
         return tuple(self._numbers)
 
 
-class Convention(str):
+class ConventionLine(str):
     """A line of a caption that says what numbers are. Its first clause is enough where there is little room."""
 
     __slots__ = ()
@@ -171,6 +171,8 @@ class Convention(str):
 
 def plain_table(headings: Mapping[str, Origin], rows: Iterable[Sequence[str | Cell]], title: str = "") -> Table:
     """A table of texts: what stands over each column and how its cells were obtained, those that name a row first."""
-    columns = [Column(each, "", each, origin, "" if origin == "label" else "all") for each, origin in headings.items()]
+    columns = [
+        TableColumn(each, "", each, origin, "" if origin == "label" else "all") for each, origin in headings.items()
+    ]
     cells = ([Cell(each) if isinstance(each, str) else each for each in row] for row in rows)
     return Table("", title, tuple(columns), tuple(Row(tuple(row)) for row in cells))

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ctxbench.base.terminal import console
 from ctxbench.base.texts import safe
-from ctxbench.table.table import Cell, Column, Convention, Row, Table
+from ctxbench.table.table import Cell, ConventionLine, Row, Table, TableColumn
 
 SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹ ")
 STYLES = {"published": "cyan", "predicted": "magenta", "ratio": "dim"}
@@ -44,7 +44,7 @@ class TerminalTable:
 
     def _below(self) -> list[Text]:
         """The caption and the footnotes."""
-        lines = [first_clause(line) if isinstance(line, Convention) else line for line in self.table.caption]
+        lines = [first_clause(line) if isinstance(line, ConventionLine) else line for line in self.table.caption]
         notes = [f"{str(number).translate(SUPERSCRIPTS)} {text}" for number, text in enumerate(self.table.notes, 1)]
         return [*(Text(line, style="dim") for line in lines), *map(Text, notes)]
 
@@ -128,7 +128,7 @@ class TerminalTable:
             line.rstrip()
             yield line
 
-    def _style(self, row: Row, column: Column, cell: Cell) -> str:
+    def _style(self, row: Row, column: TableColumn, cell: Cell) -> str:
         if cell.failed:
             return TONES["bad"]
         if cell.tone:

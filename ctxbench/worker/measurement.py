@@ -27,8 +27,8 @@ from ctxbench.model import metrics
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.control import Control
 from ctxbench.model.failures import DoesNotFit, StaleOutput
-from ctxbench.model.messages import Doing, Message, Missing, Values
-from ctxbench.model.metric import Made, Metric, Pass
+from ctxbench.model.messages import Doing, Message, MissingColumns, Values
+from ctxbench.model.metric import Made, Metric, TimedPass
 from ctxbench.worker import computed, drawn
 from ctxbench.worker.guards import SideEffects
 from ctxbench.worker.output import at_one_position, check_output, check_type
@@ -190,7 +190,7 @@ class CaseMeasurement:
 
     def mark_missing(self, columns: Sequence[str], note: Note | None = None) -> None:
         """Say why this case has no number in these columns; without a note if another column tells it."""
-        self.emit(Missing(columns, note))
+        self.emit(MissingColumns(columns, note))
 
     @cached_property
     def execution(self) -> Execution:
@@ -267,7 +267,7 @@ class CaseMeasurement:
             rate = matmul_rate(self.clock(), self.device, dtype, self.settings.sample_s)
         self.report({"matmul_macs_per_s": rate})
 
-    def first_pass(self, mode: Mode) -> Pass:
+    def first_pass(self, mode: Mode) -> TimedPass:
         """A pass of a mode, after the first has been run (it allocates, it compiles) and its output checked."""
         self.emit(Doing(f"first_{mode}"))
         outputs: list[Any] = []
@@ -277,7 +277,7 @@ class CaseMeasurement:
             seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
         self.report({}, *check_output(outputs[0], self.x, self.case, mode, self.model, self.is_block))
         self._first = at_one_position(outputs[0])
-        return Pass(step, seconds)
+        return TimedPass(step, seconds)
 
     def check_computed(self, step: Step, mode: Mode, ms: float) -> None:
         """Raise StaleOutput if a pass gives the first pass's output for an input that has changed in its place.

@@ -18,7 +18,7 @@ _POLL_S = 0.01
 # Seconds before a second and a third try, where the system starts no process.
 WAITS_S = (0.5, 3.0)
 
-Started = TypeVar("Started")
+StartedProcess = TypeVar("StartedProcess")
 
 
 def end_with_parent(parent: int | None = None) -> None:
@@ -28,7 +28,7 @@ def end_with_parent(parent: int | None = None) -> None:
         os._exit(1)
 
 
-def retry_fork(start: Callable[[], Started]) -> Started:
+def retry_fork(start: Callable[[], StartedProcess]) -> StartedProcess:
     """Retry `start`, which starts a process. OSError where the system has had none to give for some seconds."""
     for wait_s in WAITS_S:
         try:

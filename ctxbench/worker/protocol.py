@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import SerializeAsAny
 
 from ctxbench.model.case import Case, Measure
-from ctxbench.model.messages import Doing, Failure, Missing, Progress, Samples, Timeline, Values
+from ctxbench.model.messages import Doing, Failure, MissingColumns, Progress, Samples, Timeline, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,5 +130,5 @@ class Imported:
 Task = Ask | MatmulRate | MeasureCase | MeasureCases
 Reply = (
     Ready | Started | Done | Ended | NoProcess | WrongInput | Payload | Answer | Imported |
-    Values | Missing | Doing | Progress | Samples | Timeline | Failure | Measured
+    Values | MissingColumns | Doing | Progress | Samples | Timeline | Failure | Measured
 )  # fmt: skip

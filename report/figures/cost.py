@@ -13,7 +13,7 @@ from ctxbench.model.metrics import quantities, quantity
 
 from ..panels import REFERENCE, Panel, is_reference, label_of, origin_of
 from ..tables.cells import amount, basis, interval_of
-from .layout import PAGE, FigureSize, Names, names_of, parts
+from .layout import PAGE, FigureSize, RowLabels, names_of, parts
 from .style import FAINT, INK, PALE, PAPER, SMALL, Drawing, looks
 from .ticks import log_axis
 
@@ -75,7 +75,7 @@ def _by(each: Quantity) -> Callable[[RecordRow], float]:
     return lambda row: math.inf if row[each.column] is None else row[each.column]
 
 
-def _relative_axes(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow], each: Quantity, names: Names) -> None:
+def _relative_axes(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow], each: Quantity, names: RowLabels) -> None:
     values = [math.nan if row[each.column] is None else float(row[each.column]) for row in rows]
     unit = next(value for value, row in zip(values, rows, strict=True) if is_reference(row)) / 100
     origin = origin_of(each, rows).replace(", ", ",\n")
@@ -127,7 +127,7 @@ def train_infer_split(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Draw
     return drawing
 
 
-def _split_axes(drawing: Drawing, axes: Axes, panel: Panel, names: Names) -> None:
+def _split_axes(drawing: Drawing, axes: Axes, panel: Panel, names: RowLabels) -> None:
     rows = panel.main
     appearance = looks(row["module"] for row in rows)
     for place, row in zip(names.middles, rows, strict=True):

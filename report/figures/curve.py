@@ -56,7 +56,7 @@ _ABOVE = 1.05
 # Points between a line's last point and its name.
 _ASIDE_NAME = 9.0
 # Of a panel, by quantity.
-Lines = dict[str, list[Series]]
+PanelSeries = dict[str, list[Series]]
 
 
 def has_curve(panels: Sequence[Panel], figure: Figure) -> bool:
@@ -118,14 +118,14 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     return drawing
 
 
-def _fitting(own: Lines, figure: Figure) -> Lines:
+def _fitting(own: PanelSeries, figure: Figure) -> PanelSeries:
     """The lines that axes can hold: a list grows with them, curves that must be told apart do not."""
     if _is_list(own) or _are_many(own, figure):
         return own
     return {key: lines[:MOST_SERIES] for key, lines in own.items()}
 
 
-def _are_many(own: Lines, figure: Figure) -> bool:
+def _are_many(own: PanelSeries, figure: Figure) -> bool:
     """Return whether the lines are of more modules than looks tell apart, and few have another exponent."""
     lines = _all(own)
     many = len({line.module for line in lines}) > _MANY and figure.scale == "log"
@@ -142,13 +142,13 @@ def _unlike(lines: Sequence[Series], figure: Figure) -> list[Series]:
     return [line for line in exponents if abs(exponents[line] - middle) > _UNLIKE]
 
 
-def _is_one_module(own: Lines) -> bool:
+def _is_one_module(own: PanelSeries) -> bool:
     """Return whether the lines are settings of one module, and few enough for a colour each."""
     lines, settings = _all(own), {line.settings for line in _all(own)}
     return len({line.module for line in lines}) == 1 and 1 < len(settings) <= len(FAMILIES)
 
 
-def _looks(own: Lines) -> dict[tuple[str, str], Look]:
+def _looks(own: PanelSeries) -> dict[tuple[str, str], Look]:
     """The look of each line, by module and settings: of one module's lines a colour each."""
     keys = list(dict.fromkeys((line.module, line.settings) for line in _all(own)))
     if _is_one_module(own):
@@ -190,7 +190,7 @@ def _move_apart(names: Sequence[Annotation], dpi: float) -> None:
         top = box.y1 + up
 
 
-def _all(own: Lines) -> list[Series]:
+def _all(own: PanelSeries) -> list[Series]:
     return list(chain.from_iterable(own.values()))
 
 
@@ -198,31 +198,33 @@ def _every_x(lines: Iterable[Series]) -> Iterator[Any]:
     return chain.from_iterable(line.x for line in lines)
 
 
-def _is_list(own: Lines) -> bool:
+def _is_list(own: PanelSeries) -> bool:
     """Return whether the lines are many, and differ in words."""
     return max(map(len, own.values())) > _MANY and not is_numeric(_every_x(_all(own)))
 
 
-def _height(own: Lines, figure: Figure) -> float:
+def _height(own: PanelSeries, figure: Figure) -> float:
     """Inches of axes."""
     if _is_list(own):
         return _LINE * max(map(len, own.values())) + _ASIDE
     return _HIGH if _are_many(own, figure) else _HEIGHT
 
 
-def _beside(own: Lines, sheet: FigureSize) -> int:
+def _beside(own: PanelSeries, sheet: FigureSize) -> int:
     """Number of columns of the legend."""
     longest = _ENTRY if _is_list(own) else max(len(line) for label in _labels(own) for line in label.split("\n"))
     return max(1, int(sheet.width / (CHARACTER * longest + KEY)))
 
 
-def _legend_lines(own: Lines, figure: Figure, sheet: FigureSize) -> int:
+def _legend_lines(own: PanelSeries, figure: Figure, sheet: FigureSize) -> int:
     if _are_many(own, figure):
         return 0
     return -(-sum(label.count("\n") + 1 for label in _labels(own)) // _beside(own, sheet)) if not _is_list(own) else 2
 
 
-def _caption(figure: Figure, found: Sequence[tuple[Quantity, list[list[Series]]]], shown: dict[Panel, Lines]) -> str:
+def _caption(
+    figure: Figure, found: Sequence[tuple[Quantity, list[list[Series]]]], shown: dict[Panel, PanelSeries]
+) -> str:
     fitted = "; the table has the fits" if figure.fit else ""
     if any(map(_is_list, shown.values())):
         fitted += "; of times with the 95 % interval of the ratio over rounds, where three are common to both"
@@ -238,7 +240,7 @@ def _x_title(figure: Figure) -> str:
     return AXIS_TITLES.get(figure.x, figure.x)
 
 
-def _title(panel: Panel, own: Lines, figure: Figure, each: Quantity) -> str:
+def _title(panel: Panel, own: PanelSeries, figure: Figure, each: Quantity) -> str:
     """The quantity and its origin; over curves its unit; and the input, where that of the figure's axes differs."""
     title = each.title if _is_list(own) else heading(each.title, each.unit)
     origin = f"\n({origin_of(each, panel.rows)})" if each.origin in ("predicted", "published") else ""
@@ -248,7 +250,7 @@ def _title(panel: Panel, own: Lines, figure: Figure, each: Quantity) -> str:
     return title + origin + (f"\ninput [{shapes.pop().replace('x', ', ')}]" if several else "")
 
 
-def _labels(own: Lines) -> list[str]:
+def _labels(own: PanelSeries) -> list[str]:
     """Labels of the lines, each once."""
     every = _all(own)
     return list(dict.fromkeys(_label(line, every) for line in every))

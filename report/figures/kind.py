@@ -12,7 +12,7 @@ from .style import Drawing
 
 
 @dataclass(frozen=True)
-class Kind:
+class FigureKind:
     """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it.
 
     A `curve` has tables of its numbers, too. Drawn are those that the suite names and those `always` drawn; where it

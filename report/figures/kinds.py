@@ -16,7 +16,7 @@ from . import cost as figure_cost
 from . import curve as figure_curve
 from . import points as figure_points
 from . import samples as figure_samples
-from .kind import Kind
+from .kind import FigureKind
 from .labels import freeze_layout
 from .layout import PAGE, FigureSize
 from .style import Drawing, pdf_bytes, png_bytes, styled, svg_text
@@ -25,9 +25,9 @@ from .style import Drawing, pdf_bytes, png_bytes, styled, svg_text
 WRITERS = {"png": png_bytes, "pdf": pdf_bytes}
 
 
-def of_curve(figure: Figure, needs: str, order: int = 0) -> Kind:
+def of_curve(figure: Figure, needs: str, order: int = 0) -> FigureKind:
     """The kind of a figure that a suite names, or of SCALING."""
-    return Kind(
+    return FigureKind(
         figure.name,
         figure.title,
         needs,
@@ -39,25 +39,25 @@ def of_curve(figure: Figure, needs: str, order: int = 0) -> Kind:
 
 
 OWN = (
-    Kind("cost", "Cost relative to self-attention", "a row of `sa` and another",
+    FigureKind("cost", "Cost relative to self-attention", "a row of `sa` and another",
          figure_cost.has_relative, figure_cost.relative_costs, order=10),
-    Kind("pareto", "Time against memory", "latency, memory and MACs of two rows",
+    FigureKind("pareto", "Time against memory", "latency, memory and MACs of two rows",
          figure_points.has_pareto, figure_points.pareto, order=20),
-    Kind("published", "Published against ours", "published numbers beside measured or predicted ones",
+    FigureKind("published", "Published against ours", "published numbers beside measured or predicted ones",
          figure_points.has_published, figure_points.published_against_ours, order=30),
     *(of_curve(figure, f"three or more {sizes} of a module", order=40)
       for figure, sizes in zip(SCALING, ("input sizes", "batch sizes", "channel counts"), strict=True)),
-    Kind("split", "Training and inference", "latency in both modes",
+    FigureKind("split", "Training and inference", "latency in both modes",
          figure_cost.has_split, figure_cost.train_infer_split, order=60),
-    Kind("samples", "Raw samples", "samples.csv with samples",
+    FigureKind("samples", "Raw samples", "samples.csv with samples",
          figure_samples.has_samples, figure_samples.sample_streams, drawn="asked", order=120),
 )  # fmt: skip
 
 
 @cache
-def known() -> dict[str, Kind]:
+def known() -> dict[str, FigureKind]:
     """The figures that there are, by name, by `order`. ValueError for a name that is taken."""
-    found: dict[str, Kind] = {}
+    found: dict[str, FigureKind] = {}
     for kind in sorted([*OWN, *(each for several in loaded("figures") for each in several)], key=lambda k: k.order):
         if kind.name in found:
             raise ValueError(f"The figure {kind.name} is declared twice.")
@@ -69,13 +69,13 @@ def known() -> dict[str, Kind]:
 class Written:
     """A figure on disk, its SVG for a page, and its file in each format."""
 
-    kind: Kind
+    kind: FigureKind
     drawing: Drawing
     svg: str
     paths: Mapping[str, Path]
 
 
-def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
+def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[FigureKind]:
     """The figures to draw: those with data or, if names are given, those. UsageError for a name without data."""
     named = {figure.name: figure for panel in panels for figure in figures_of(panel)}
     own = [
@@ -95,7 +95,7 @@ def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
 
 
 def write_figure(
-    panels: Sequence[Panel], kind: Kind, folder: Path, formats: Sequence[str] = (), sheet: FigureSize = PAGE
+    panels: Sequence[Panel], kind: FigureKind, folder: Path, formats: Sequence[str] = (), sheet: FigureSize = PAGE
 ) -> Written:
     """Draw a figure and write `<name>.svg` into the folder, and the same in each of the formats, which are in WRITERS.
 

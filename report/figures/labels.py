@@ -7,9 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from ..curves import Floats
 from .style import INK, PAPER, SMALL
-
-Floats = NDArray[np.float64]
 
 _ANGLES = np.radians([0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202, 68, 112, 248, 292])
 _DISTANCES = np.array([4.0, 9.0, 15.0, 23.0, 33.0, 46.0, 60.0, 78.0, 100.0, 125.0])  # points

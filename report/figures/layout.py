@@ -68,7 +68,7 @@ class OfPanel(Protocol):
     def panel(self) -> Panel: ...
 
 
-Shown = TypeVar("Shown", bound=OfPanel)
+OnPanel = TypeVar("OnPanel", bound=OfPanel)
 
 
 def _pieces(text: str) -> list[str]:
@@ -95,7 +95,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 @dataclass(frozen=True)
-class Names:
+class RowLabels:
     """The labels of rows beside an axis, in inches: where the rows' middles are, and the size of all."""
 
     texts: list[str]
@@ -104,7 +104,7 @@ class Names:
     width: float
 
 
-def names_of(rows: Sequence[RecordRow], most: float = math.inf) -> Names:
+def names_of(rows: Sequence[RecordRow], most: float = math.inf) -> RowLabels:
     """The labels of the rows below each other, each with the room that its lines need.
 
     If that were more than `most` inches, each label has one line, and all the same room.
@@ -116,7 +116,7 @@ def names_of(rows: Sequence[RecordRow], most: float = math.inf) -> Names:
     ends = list(itertools.accumulate(heights))
     longest = max(len(line) for text in texts for line in text.split("\n"))
     middles = [end - height / 2 for end, height in zip(ends, heights, strict=True)]
-    return Names(texts, middles, ends[-1], CHARACTER * longest)
+    return RowLabels(texts, middles, ends[-1], CHARACTER * longest)
 
 
 def parts(
@@ -183,14 +183,14 @@ def legend_below(axes: Axes) -> None:
 
 def multiples(
     title: str,
-    shown: Sequence[Shown],
+    shown: Sequence[OnPanel],
     sheet: FigureSize,
     least: float,
     height: float,
     share: bool = False,
     most: int = _COLUMNS,
     origins: Collection[str] = ("measured",),
-) -> tuple[Figure, list[tuple[SubFigure, list[tuple[Axes, Shown]]]]]:
+) -> tuple[Figure, list[tuple[SubFigure, list[tuple[Axes, OnPanel]]]]]:
     """A figure of small axes, `most` side by side, `height` inches high and at least `least` wide: each panel's
     part, and its axes with what they show.
     """

@@ -34,7 +34,7 @@ _PAIR, _LEAST, _HIGH = 3.0, 2.2, 4.0
 
 
 @dataclass(frozen=True)
-class Point:
+class NamedPoint:
     """A point to be named, in data coordinates; the radius of its marker in points."""
 
     x: float
@@ -77,7 +77,7 @@ def pareto(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     drawing = Drawing(
         figure, "Time with its interval against peak memory, area by MACs; dashed: nothing is below it in both."
     )
-    drawn: list[tuple[Axes, list[Point]]] = []
+    drawn: list[tuple[Axes, list[NamedPoint]]] = []
     for panel, part in zip(panels, found, strict=True):
         for number, (mode, axes) in enumerate(
             zip(modes, part.subplots(lines, columns, squeeze=False).flat, strict=True)
@@ -94,7 +94,7 @@ def pareto(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     return drawing
 
 
-def _draw_front(axes: Axes, points: Sequence[Point]) -> None:
+def _draw_front(axes: Axes, points: Sequence[NamedPoint]) -> None:
     """The staircase through the front, from the upper edge of the axes to the right one."""
     best = [points[place] for place in front_of([(point.x, point.y) for point in points])]
     if best:
@@ -104,7 +104,7 @@ def _draw_front(axes: Axes, points: Sequence[Point]) -> None:
         axes.step(across, up, where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
 
 
-def _finish(figure: Figure, drawn: Sequence[tuple[Axes, Sequence[Point]]]) -> None:
+def _finish(figure: Figure, drawn: Sequence[tuple[Axes, Sequence[NamedPoint]]]) -> None:
     """Log axes, then a label at each point."""
     filled = [(axes, points) for axes, points in drawn if points]
     for axes, points in drawn:
@@ -121,7 +121,7 @@ def _finish(figure: Figure, drawn: Sequence[tuple[Axes, Sequence[Point]]]) -> No
         place_labels(axes, x, y, names, [point.radius for point in points])
 
 
-def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode, width: int) -> list[Point]:
+def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode, width: int) -> list[NamedPoint]:
     """Draw the points of a mode; `width` is that of a line below the axes, in characters."""
     rows, column = _pareto_rows(panel, mode), memory_column(panel, mode)
     memory, time, macs_unit = quantity(f"memory_{mode}"), quantity(f"latency_{mode}"), quantity("macs").unit
@@ -138,7 +138,7 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode, width: 
         costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
         text = f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {basis(row, time)}, {costs}"
         marker.set_gid(drawing.detail(text))
-        points.append(Point(across, up, marked_label_of(row), math.sqrt(size) / 2))
+        points.append(NamedPoint(across, up, marked_label_of(row), math.sqrt(size) / 2))
     kind = origin_of(memory, rows) if column == memory.column else "measured"
     axes.set(xscale="log", yscale="log", ylabel="ms per pass")
     axes.set_title(mode)
@@ -207,7 +207,7 @@ def published_against_ours(panels: Sequence[Panel], sheet: FigureSize = PAGE) ->
     figure, found = parts("Ours against the published numbers", sheet, rows, heights, origins)
     device = (panels[0].run.published and panels[0].run.published.device) or "the paper's device"
     drawing = Drawing(figure, f"Published (times on {device}) against ours; on the line both are equal.")
-    drawn: list[tuple[Axes, list[Point]]] = []
+    drawn: list[tuple[Axes, list[NamedPoint]]] = []
     for panel, part in zip(panels, found, strict=True):
         cells = list(part.subplots(lines, columns, squeeze=False).flat)
         for axes in cells[len(shown) :]:
@@ -218,7 +218,7 @@ def published_against_ours(panels: Sequence[Panel], sheet: FigureSize = PAGE) ->
     return drawing
 
 
-def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) -> list[Point]:
+def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) -> list[NamedPoint]:
     points = _published_points(panel, each)
     appearance = looks(row["module"] for row, *_ in points)
     for row, x, y in points:
@@ -239,4 +239,4 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         line = [ends.min(), ends.max()]
         axes.set(xlim=line, ylim=line)
         axes.add_line(Line2D(line, line, color=FAINT, linewidth=0.9, zorder=1))
-    return [Point(x, y, label_of(row), 2.3) for row, x, y in points]
+    return [NamedPoint(x, y, label_of(row), 2.3) for row, x, y in points]

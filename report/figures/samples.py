@@ -6,20 +6,18 @@ from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.results.rows import by_values
 
+from ..curves import Floats
 from ..panels import Panel, label_of, marked_label_of
 from ..run_data import drifts
 from ..tables.cells import interval_of
 from .layout import PAGE, FigureSize, multiples, wrapped
 from .style import FAINT, INK, SMALL, Drawing, looks
-
-Floats = NDArray[np.float64]
 
 MOST_STREAMS = 32
 # Characters of a line above axes.

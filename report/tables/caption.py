@@ -5,14 +5,14 @@ from collections.abc import Collection, Mapping, Sequence
 from ctxbench.base.mode import MODES
 from ctxbench.model.metric import ColumnValues, RecordRow, Unit
 from ctxbench.model.metrics import metrics, stored_quantities
-from ctxbench.table.table import Column, Convention
+from ctxbench.table.table import ConventionLine, TableColumn
 
 from ..published import is_prefix
 from ..run_data import RunData
 
 
 def caption_lines(
-    run: RunData, columns: Sequence[Column], units: Mapping[str, Unit], hidden: int = 0
+    run: RunData, columns: Sequence[TableColumn], units: Mapping[str, Unit], hidden: int = 0
 ) -> tuple[str, ...]:
     """Caption lines needed to use the numbers: the `units` shown; `hidden` rows are in the CSV only."""
     lines = []
@@ -60,7 +60,7 @@ def setup(run: RunData, rows: Sequence[RecordRow] = ()) -> str:
     return ", ".join(parts)
 
 
-def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[Convention]:
+def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[ConventionLine]:
     """Conventions of the numbers: a line for each metric of which a quantity is in `units`."""
     lines = []
     for metric in metrics().values():
@@ -68,7 +68,7 @@ def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[Co
         told = metric.convention if isinstance(metric.convention, str) else metric.convention(values)
         if shown and told:
             explained = dict.fromkeys(f"; {units[key]}" for key in shown if is_prefix(units[key]))
-            lines.append(Convention(f"{_clauses(told, shown)}{''.join(explained)}."))
+            lines.append(ConventionLine(f"{_clauses(told, shown)}{''.join(explained)}."))
     return lines
 
 

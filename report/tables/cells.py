@@ -10,10 +10,10 @@ from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import read_number
 from ctxbench.model.record import columns
 from ctxbench.table.numbers import Numbers
-from ctxbench.table.table import Cell, Column, Row, Table
+from ctxbench.table.table import Cell, Row, Table, TableColumn
 
 # A column with its cells, in the order of the rows.
-Filled = tuple[Column, list[Cell]]
+Filled = tuple[TableColumn, list[Cell]]
 
 
 def value_of(row: RecordRow | None, column: str) -> float | None:

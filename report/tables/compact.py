@@ -9,7 +9,7 @@ from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities, quantity
 from ctxbench.results.rows import is_filled
-from ctxbench.table.table import Cell, Column, Footnotes, Table
+from ctxbench.table.table import Cell, Footnotes, Table, TableColumn
 
 from ..published import numbers_with_published, unit_of, with_published
 from ..run_data import RunData, marks
@@ -18,7 +18,7 @@ from .cells import Filled, failed_cell, heading, put_together, quantity_cell
 from .suite import mark_best, with_notes, with_reason
 
 # The rows of a table: what names one, and its records.
-Rows = Sequence[tuple[tuple[Any, ...], Sequence[RecordRow]]]
+NamedRecords = Sequence[tuple[tuple[Any, ...], Sequence[RecordRow]]]
 PART = "compact"
 LABELS = ("settings", *(name for name in CONDITIONS if name != "shape"))
 DEFAULT = ("params", "macs", "memory_train", "latency_infer")
@@ -71,17 +71,19 @@ def compact_table(run: RunData, choice: Choice) -> Table:
     )
 
 
-def _labels(rows: Rows, names: Sequence[str]) -> list[Filled]:
+def _labels(rows: NamedRecords, names: Sequence[str]) -> list[Filled]:
     """Labels of a row: the module's title, and what else differs."""
     titles = [f"{group[0]['title'] or group[0]['module']}{marks(group[0]['notes'])}" for _, group in rows]
-    filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(title) for title in titles])]
+    filled: list[Filled] = [(TableColumn("module", "", "Module", "label"), [Cell(title) for title in titles])]
     for place, name in enumerate(names, 1):
         cells = [Cell("" if key[place] is None else str(key[place])) for key, _ in rows]
-        filled.append((Column(name, "", name.replace("_", " "), "label"), cells))
+        filled.append((TableColumn(name, "", name.replace("_", " "), "label"), cells))
     return filled
 
 
-def _columns(records: Sequence[RecordRow], rows: Rows, each: Quantity, unit: Unit, notes: Footnotes) -> list[Filled]:
+def _columns(
+    records: Sequence[RecordRow], rows: NamedRecords, each: Quantity, unit: Unit, notes: Footnotes
+) -> list[Filled]:
     """A column of a quantity for each input."""
     filled: list[Filled] = []
     shapes = list(dict.fromkeys(str(row["shape"]) for row in records))
@@ -91,9 +93,9 @@ def _columns(records: Sequence[RecordRow], rows: Rows, each: Quantity, unit: Uni
         found = with_notes([quantity_cell(row, each, unit) for row in part], part, each, notes)
         found = [with_reason(cell, each, row, notes) for cell, row in zip(found, part, strict=True)]
         cells = dict(zip([str(row["case"]) for row in part], mark_best(found, part, each), strict=True))
-        column = Column(f"{each.key} {shape}", title, shape.replace("x", ", "), each.origin, PART)
+        column = TableColumn(f"{each.key} {shape}", title, shape.replace("x", ", "), each.origin, PART)
         if len(shapes) == 1:
-            column = Column(each.key, "", title, each.origin, PART)
+            column = TableColumn(each.key, "", title, each.origin, PART)
         filled.append((column, [_first(group, shape, cells) for _, group in rows]))
     return filled
 

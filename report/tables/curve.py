@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.suite_file import Figure
 from ctxbench.table.numbers import Numbers
-from ctxbench.table.table import Cell, Column, Table
+from ctxbench.table.table import Cell, Table, TableColumn
 
 from ..curves import Fit, Series, drawn_of, fit_of, fit_title, is_numeric
 from ..panels import Panel, origin_of
@@ -29,18 +29,18 @@ def _table(panel: Panel, figure: Figure, each: Quantity, lines: Sequence[Series]
     points = list(dict.fromkeys(x for line in lines for x in line.x))
     points = sorted(points) if is_numeric(points) else points
     filled: list[Filled] = [
-        (Column("module", "", "Module", "label"), [Cell(line.title, short=line.module) for line in lines]),
-        (Column("settings", "", "Settings", "label"), [Cell(line.settings) for line in lines]),
-        (Column("shape", "", "Input", "label"), [Cell(_shape(line)) for line in lines]),
+        (TableColumn("module", "", "Module", "label"), [Cell(line.title, short=line.module) for line in lines]),
+        (TableColumn("settings", "", "Settings", "label"), [Cell(line.settings) for line in lines]),
+        (TableColumn("shape", "", "Input", "label"), [Cell(_shape(line)) for line in lines]),
     ]
     filled = [column for column in filled if any(cell.text for cell in column[1])]
     rows = [dict(zip(line.x, line.rows, strict=True)) for line in lines]
     for x in points if len(points) <= MOST_COLUMNS else ():
-        column = Column(str(x), figure.x, str(x), each.origin, "curve")
+        column = TableColumn(str(x), figure.x, str(x), each.origin, "curve")
         filled.append((column, [_cell(found.get(x), each) for found in rows]))
     if figure.fit:
         cells = [_fit_cell(fit_of(line, figure)) for line in lines]
-        filled.append((Column("fit", "", fit_title(figure), "ratio", "curve"), cells))
+        filled.append((TableColumn("fit", "", fit_title(figure), "ratio", "curve"), cells))
     origin = f", {origin_of(each, panel.rows)}" if each.origin in ("predicted", "published") else ""
     title = f"{figure.title}: {heading(each.title, each.unit)}{origin}"
     caption = (f"{setup(panel.run)}.", *convention_lines({each.key: each.unit}, values_in(panel.rows)))

@@ -6,14 +6,14 @@ from statistics import median
 from typing import Any
 
 from ctxbench.base.errors import UsageError
-from ctxbench.base.number import Origin, ratio_of_runs, rough_ratio
+from ctxbench.base.number import NumberOrigin, ratio_of_runs, rough_ratio
 from ctxbench.base.texts import listed
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import read_number, stored_quantities
 from ctxbench.results.rows import is_filled
 from ctxbench.table.numbers import Numbers
-from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Table
+from ctxbench.table.table import ROW_LIMIT, Cell, Footnotes, Table, TableColumn
 
 from ..run_data import SURE, RunData, heading_of, marks, settings_text
 from .caption import convention_lines, setup, values_in
@@ -21,7 +21,7 @@ from .cells import Filled, doubts, heading, put_together, quantity_cell, ratio_c
 
 Key = tuple[str, ...]
 # What a run has for each key.
-Records = Mapping[Key, RecordRow]
+RecordsByKey = Mapping[Key, RecordRow]
 # Two runs may differ in a digit that one run's table does not show.
 DIGITS = 4
 
@@ -32,7 +32,7 @@ class Compared:
 
     quantity: Quantity
     column: str
-    origin: Origin
+    origin: NumberOrigin
 
     @property
     def title(self) -> str:
@@ -98,7 +98,7 @@ def ratio_key(column: str, number: int) -> str:
     return f"{column}_ratio_{number}"
 
 
-def _agree(each: Compared, keys: Sequence[Key], found: Sequence[Records]) -> bool:
+def _agree(each: Compared, keys: Sequence[Key], found: Sequence[RecordsByKey]) -> bool:
     """Return whether all runs that have a row's number have the same."""
     values = [{value_of(rows.get(key), each.column) for rows in found} - {None} for key in keys]
     return all(len(row) <= 1 for row in values)
@@ -117,7 +117,7 @@ def key_of(row: RecordRow, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _label_columns(
-    names: Sequence[str], keys: Sequence[Key], found: Sequence[Records], notes: Footnotes
+    names: Sequence[str], keys: Sequence[Key], found: Sequence[RecordsByKey], notes: Footnotes
 ) -> list[Filled]:
     """Labels of a row; its module carries the notes on the whole row in a run."""
     titles = {key[0]: f"{row['title'] or key[0]}{marks(row['notes'])}" for rows in found for key, row in rows.items()}
@@ -126,14 +126,16 @@ def _label_columns(
         reasons = (_row_reason(rows.get(key), f"run {number}") for number, rows in enumerate(found, 1))
         numbers = tuple(notes.number(reason) for reason in reasons if reason)
         modules.append(Cell(titles[key[0]], notes=numbers, detail=key[0], short=key[0]))
-    filled = [(Column("module", "", "Module", "label"), modules)]
+    filled = [(TableColumn("module", "", "Module", "label"), modules)]
     for place, name in enumerate(names[1:], 1):
         if len({key[place] for key in keys}) > 1:
-            filled.append((Column(name, "", heading_of(name), "label"), [Cell(key[place]) for key in keys]))
+            filled.append((TableColumn(name, "", heading_of(name), "label"), [Cell(key[place]) for key in keys]))
     return filled
 
 
-def _quantity_columns(each: Compared, found: Sequence[Records], keys: Sequence[Key], notes: Footnotes) -> list[Filled]:
+def _quantity_columns(
+    each: Compared, found: Sequence[RecordsByKey], keys: Sequence[Key], notes: Footnotes
+) -> list[Filled]:
     """One column a run, then one ratio for each run but the first."""
     quantity = each.quantity
     group = heading(each.title, quantity.unit)
@@ -141,10 +143,10 @@ def _quantity_columns(each: Compared, found: Sequence[Records], keys: Sequence[K
     filled: list[Filled] = []
     for number, rows in enumerate(found, 1):
         cells = [quantity_cell(rows.get(key), quantity, quantity.unit, each.column, DIGITS) for key in keys]
-        filled.append((Column(f"{each.column}_{number}", group, f"run {number}", each.origin, part), cells))
+        filled.append((TableColumn(f"{each.column}_{number}", group, f"run {number}", each.origin, part), cells))
     for number, rows in enumerate(found[1:], 2) if quantity.better else ():
         cells = [_ratio_cell(found[0].get(key), rows.get(key), each, number, notes) for key in keys]
-        filled.append((Column(ratio_key(each.column, number), group, f"{number} / 1", "ratio", part), cells))
+        filled.append((TableColumn(ratio_key(each.column, number), group, f"{number} / 1", "ratio", part), cells))
     return filled
 
 
@@ -203,7 +205,7 @@ def _row_reason(row: RecordRow | None, name: str) -> str:
     return "" if row["status"] == "ok" else f"Not compared: in {name} the row ended with {row['status']}."
 
 
-def _about(key: Key, found: Sequence[Records]) -> tuple[str, str, str]:
+def _about(key: Key, found: Sequence[RecordsByKey]) -> tuple[str, str, str]:
     records = [rows[key] for rows in found if key in rows]
     failed = [str(record["status"]) for record in records if record["status"] != "ok"]
     return key[0], str(records[0]["family"]), failed[0] if failed else "ok"
@@ -244,7 +246,9 @@ def control_lines(runs: Sequence[RunData]) -> list[str]:
     return lines
 
 
-def _data(names: Sequence[str], keys: Sequence[Key], found: Sequence[Records], known: Sequence[Compared]) -> Numbers:
+def _data(
+    names: Sequence[str], keys: Sequence[Key], found: Sequence[RecordsByKey], known: Sequence[Compared]
+) -> Numbers:
     columns: dict[str, list[Any]] = {name: [key[i] for key in keys] for i, name in enumerate(names)}
     timed = [each.quantity for each in known if each.has_interval]
     extra = [quantity.detail(name) for quantity in timed for name in ("samples", "low_ms", "high_ms")]

@@ -14,7 +14,7 @@ from ctxbench.model.metrics import metrics, quantities, read_number
 from ctxbench.model.published import Printed
 from ctxbench.plugin import loaded
 from ctxbench.results.rows import is_filled
-from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
+from ctxbench.table.table import ROW_LIMIT, Cell, Footnotes, Origin, Table, TableColumn
 
 from ..published import numbers_with_published, unit_of, with_published
 from ..run_data import DRIFT_WARNING, RunData, drifts, heading_of, kind_of
@@ -27,14 +27,14 @@ def suite_table(run: RunData) -> Table:
     every = with_published(run)
     records, notes = every[:ROW_LIMIT], Footnotes()
     units = {key: unit_of(run, quantity, every) for key, quantity in shown_quantities(run, every).items()}
-    filled = [(Column("module", "", "Module", "label"), _module_cells(records, notes))]
+    filled = [(TableColumn("module", "", "Module", "label"), _module_cells(records, notes))]
     for name in run.differing():
         values = ["" if row[name] is None else str(row[name]) for row in records]
-        filled.append((Column(name, "", heading_of(name), "label"), [Cell(value) for value in values]))
+        filled.append((TableColumn(name, "", heading_of(name), "label"), [Cell(value) for value in values]))
     for key, unit in units.items():
         filled += _quantity_columns(run, quantities()[key], records, unit, notes)
     if any(row["status"] != "ok" for row in every):
-        filled.append((Column("status", "", "Status", "status"), _status_cells(records, notes)))
+        filled.append((TableColumn("status", "", "Status", "status"), _status_cells(records, notes)))
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in records]
     caption = caption_lines(run, [column for column, _ in filled], units, len(every) - len(records))
     title = _title(run)
@@ -108,7 +108,7 @@ def _quantity_columns(
     found: list[Filled] = []
 
     def add(name: str, header: str, origin: Origin, cells: list[Cell], short: str = "") -> None:
-        found.append((Column(name, group, header, origin, quantity.part, short), cells))
+        found.append((TableColumn(name, group, header, origin, quantity.part, short), cells))
 
     if is_filled(records, f"{key}_published"):
         add(f"{key}_published", "paper", "published", published_cells(run, records, key, notes))

@@ -32,9 +32,9 @@ class Quiet(this_machine.Machine):
         self._now_s += seconds
         return seconds
 
-    def time_work(self, step: Callable[[], object], passes: int) -> this_machine.Work:
+    def time_work(self, step: Callable[[], object], passes: int) -> this_machine.WallAndCore:
         seconds = self.time_block(step, passes)
-        return this_machine.Work(seconds, seconds, 0)
+        return this_machine.WallAndCore(seconds, seconds, 0)
 
     def _factor(self, block: int) -> float:
         return 1 + 5e-4 * (block * 7 % 11 / 11 + os.getpid() * 7 % 13 / 13)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ctxbench.base.terminal import say
-from ctxbench.cli.options import Modules, condition_option, names, split
+from ctxbench.cli.options import ModulesOption, condition_option, names, split
 
 
 def report(
@@ -34,7 +34,7 @@ def report(
         str | None,
         typer.Option(help="Also write a compact table of these quantities, such as params,macs,latency_infer."),
     ] = None,
-    modules: Modules = None,
+    modules: ModulesOption = None,
     title: Annotated[str, typer.Option(help="The title of the compact table.")] = "",
     label: Annotated[str, typer.Option(help="The LaTeX label of the compact table.")] = "",
     notes: Annotated[

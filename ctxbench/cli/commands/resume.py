@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import EXIT_INTERRUPTED, InProcess, RunItsCode
+from ctxbench.cli.options import EXIT_INTERRUPTED, InProcessOption, RunItsCode
 from ctxbench.cli.printing import print_interrupted, print_runs, reporter
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="The run folder, with the settings in its run.json.")],
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also measure the failed cases again.")] = False,
-    in_process: InProcess = False,
+    in_process: InProcessOption = False,
     run_its_code: RunItsCode = False,
 ) -> None:
     """Measure what a run folder lacks, with the settings that it was begun with, and print its table.

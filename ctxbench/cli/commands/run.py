@@ -15,7 +15,7 @@ Budget = Annotated[
         "--budget", metavar="TIME", help="Time for the whole suite, such as 5m: wide intervals get more processes."
     ),
 ]
-Target = Annotated[
+TargetOption = Annotated[
     float | None,
     typer.Option(
         help="Stop sampling in a process when the median is known to this precision (0.02: plus or minus 2 %)."
@@ -24,7 +24,7 @@ Target = Annotated[
 MEASURE = {
     **SHARED["measure"],
     "total_s": Given(Budget, lambda text: seconds(text, "--budget")),
-    "target": Given(Target),
+    "target": Given(TargetOption),
 }
 # How a suite is measured, whatever it is.
 HOW = ("static", "counter", "out", "force", "in_process")

@@ -7,21 +7,21 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
 from ctxbench.plugins.audit.conventions import TOOLS
-from ctxbench.plugins.audit.counts import Counts
+from ctxbench.plugins.audit.counts import BlockCounts
 from ctxbench.plugins.audit.roles import Roles, is_vector, roles_of
 from ctxbench.plugins.macs.counter import MacCount, UncountableError, count_macs
 from ctxbench.plugins.macs.tools.calls import Calls
 from ctxbench.plugins.macs.tools.table import TOOLS as COUNTERS
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
-from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.predict import predict_peak
 
 # Operators that multiply by weights alone, as layers call them.
 LAYERS = ("aten::convolution", "aten::_convolution", "aten::addmm", "aten::mm")
 
 
-def count_case(case: Case, names: Sequence[str]) -> Counts:
+def count_case(case: Case, names: Sequence[str]) -> BlockCounts:
     """Count these of a case, on the meta device; names are those of `ctxbench.model.published.COUNTS` and of TOOLS.
 
     `missing` says of the rest why it cannot be known.
@@ -34,7 +34,7 @@ def count_case(case: Case, names: Sequence[str]) -> Counts:
             values[name] = parts.count(name)
         except (UncountableError, UnpredictableError) as error:
             missing[name] = str(error)
-    return Counts(values, missing)
+    return BlockCounts(values, missing)
 
 
 class _Parts:
@@ -62,7 +62,7 @@ class _Parts:
             self._known[f"memory_{mode}"] = partial(self._peak, mode, "cuda")
             self._known[f"memory_{mode}_2020"] = partial(self._peak, mode, "cuda-2020")
 
-    def _peak(self, mode: Mode, device: Device) -> int:
+    def _peak(self, mode: Mode, device: MemoryDevice) -> int:
         return predict_peak(self._model, self._x, mode=mode, device=device).peak_bytes
 
     def count(self, name: str) -> int:

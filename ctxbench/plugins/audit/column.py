@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from ctxbench.plugins.audit.conventions import OF_PRODUCTS, PRODUCTS, TOOLS, Changes, as_counted_by
-from ctxbench.plugins.audit.figure import Figure
+from ctxbench.plugins.audit.figure import PublishedFigure
 
 # A convention that the source does not name has to explain so many figures at least that its own does not.
 EVIDENCE = 2
@@ -13,7 +13,7 @@ EVIDENCE = 2
 NEAR = Fraction(1, 10)
 
 
-def convention_of(figures: Sequence[Figure]) -> Changes | None:
+def convention_of(figures: Sequence[PublishedFigure]) -> Changes | None:
     """Changes that tell a column's convention from the source's own: () if it is that, None if there is none."""
     equal = [each for each in figures if each.fits(())]
     rest = [each for each in figures if not each.fits(())]
@@ -31,7 +31,7 @@ def convention_of(figures: Sequence[Figure]) -> Changes | None:
     return found if 2 * most > len(figures) else None
 
 
-def counters_of(figures: Sequence[Figure], other: Changes | None) -> list[Changes]:
+def counters_of(figures: Sequence[PublishedFigure], other: Changes | None) -> list[Changes]:
     """Counters by whose conventions most figures are equal, more than half.
 
     They have to explain two different counts that the `other` convention (None: there is none) does not. The counter
@@ -56,12 +56,12 @@ def counters_of(figures: Sequence[Figure], other: Changes | None) -> list[Change
     ]
 
 
-def _are_alike(figures: Sequence[Figure], changes: Changes = ()) -> bool:
+def _are_alike(figures: Sequence[PublishedFigure], changes: Changes = ()) -> bool:
     """Return whether figures have too few different counts to be evidence for a convention."""
     return len({each.count(changes) for each in figures}) < EVIDENCE
 
 
-def _kept(equal: Sequence[Figure], changes: Changes, needed: int) -> int:
+def _kept(equal: Sequence[PublishedFigure], changes: Changes, needed: int) -> int:
     """Number of figures that stay equal, counted until it is known to be no more than `needed`."""
     kept = 0
     for place, each in enumerate(equal):
@@ -71,12 +71,12 @@ def _kept(equal: Sequence[Figure], changes: Changes, needed: int) -> int:
     return kept
 
 
-def fitting(figure: Figure) -> list[Changes]:
+def fitting(figure: PublishedFigure) -> list[Changes]:
     """The conventions under which a figure is equal, those with the fewest changes first."""
     return [changes for changes in figure.others if figure.fits(changes)]
 
 
-def chance(figure: Figure) -> str:
+def chance(figure: PublishedFigure) -> str:
     """`19 conventions tried, 8 of the 112 figures near it would fit one`: how much it says that a figure fits one."""
     known = [(each, figure.counted(each)) for each in figure.others.values()]
     would = [(each, value / figure.printed.factor(each.unit)) for each, value in known if value is not None]
@@ -85,7 +85,7 @@ def chance(figure: Figure) -> str:
     return f"{tried}, {near} of the {all_near} figures near it would fit one"
 
 
-def near_figures(figure: Figure, values: Iterable[Fraction]) -> tuple[int, int]:
+def near_figures(figure: PublishedFigure, values: Iterable[Fraction]) -> tuple[int, int]:
     """Numbers of figures of these digits near a figure: of those that these values are printed as, and of all."""
     step = figure.printed.step
     low = math.ceil(figure.printed.value * (1 - NEAR) / step)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class BlockCounts:
     """Numbers of parameters, MACs and bytes by name; `missing` says why one is not known."""
 
     values: Mapping[str, int]

@@ -15,8 +15,8 @@ FEWEST = 4
 # A difference is odd that is so many median deviations of the others away from their median, and two printed steps.
 DEVIATIONS = 3
 # The names of two rows that differ in one key alone.
-Pair = tuple[str, str]
-Values = Mapping[str, Fraction]
+RowPair = tuple[str, str]
+FractionsByKey = Mapping[str, Fraction]
 
 
 def broken(table: Published) -> dict[tuple[str, str], str]:
@@ -42,7 +42,7 @@ class _Differences:
             key = (row.block if keep.differing == "network" else row.network, str(row.settings), table.shape_of(name))
             alike[key].setdefault(getattr(row, keep.differing), name)
         order = [*dict.fromkeys(getattr(row, keep.differing) for row in rows.values())]
-        self._groups: dict[tuple[str, str, Shape | None], list[Pair]] = defaultdict(list)
+        self._groups: dict[tuple[str, str, Shape | None], list[RowPair]] = defaultdict(list)
         for (_, _, shape), members in alike.items():
             for (first, a), (second, b) in itertools.combinations(
                 sorted(members.items(), key=lambda each: order.index(each[0])), 2
@@ -64,12 +64,12 @@ class _Differences:
                     found[name] = f"{odd[pair]}; {end}. {self._why}"
         return {name: why for name, why in found.items() if why}
 
-    def _exchanged(self, first: str, second: str) -> Values:
+    def _exchanged(self, first: str, second: str) -> FractionsByKey:
         return {**self._values, first: self._values[second], second: self._values[first]}
 
-    def _odd(self, values: Values) -> dict[Pair, str]:
+    def _odd(self, values: FractionsByKey) -> dict[RowPair, str]:
         """The pairs whose difference is not that of the others of its group, with both in a sentence."""
-        found: dict[Pair, str] = {}
+        found: dict[RowPair, str] = {}
         for pairs in self._groups.values():
             differences = {pair: values[pair[1]] - values[pair[0]] for pair in pairs}
             odd = {pair for pair in pairs if self._is_odd(pair, differences)}
@@ -83,7 +83,7 @@ class _Differences:
                 found[pair] = f"{pair[1]} less {pair[0]} is {own}, {said}"
         return found
 
-    def _is_odd(self, pair: Pair, differences: Mapping[Pair, Fraction]) -> bool:
+    def _is_odd(self, pair: RowPair, differences: Mapping[RowPair, Fraction]) -> bool:
         others = [difference for each, difference in differences.items() if each != pair]
         if len(others) < FEWEST:
             return False

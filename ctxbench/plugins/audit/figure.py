@@ -15,7 +15,7 @@ from ctxbench.plugins.audit.recount import Recount
 
 
 @dataclass(frozen=True, eq=False)
-class Figure:
+class PublishedFigure:
     """The figure of a row and a quantity."""
 
     recount: Recount

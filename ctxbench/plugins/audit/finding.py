@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """A figure of a row as printed, what is counted of it in the same unit, and the verdict with its reason."""
 
     row: str
@@ -36,15 +36,15 @@ class Finding:
     why: str
 
 
-HEADER = tuple(each.name for each in fields(Finding))
+HEADER = tuple(each.name for each in fields(AuditFinding))
 
 
-def write(path: Path, findings: Sequence[Finding]) -> None:
+def write(path: Path, findings: Sequence[AuditFinding]) -> None:
     """Write findings as CSV. UsageError if the file cannot be written."""
     rows = (map(csv_cell, astuple(each)) for each in findings)
     disk.write(path, "".join(map(csv_line, [HEADER, *rows])), is_named=True)
 
 
-def read(path: Path) -> list[Finding]:
+def read(path: Path) -> list[AuditFinding]:
     """The findings in a file that `write` has written."""
-    return [Finding(**row) for row in csv.DictReader(io.StringIO(disk.read_text(path)))]
+    return [AuditFinding(**row) for row in csv.DictReader(io.StringIO(disk.read_text(path)))]

@@ -15,7 +15,7 @@ from ctxbench.table.result import Result
 
 if TYPE_CHECKING:
     from ctxbench.model.case import Case
-    from ctxbench.plugins.audit.finding import Finding
+    from ctxbench.plugins.audit.finding import AuditFinding
 
 
 def audit(
@@ -24,7 +24,7 @@ def audit(
     *,
     out: str | Path | None = None,
     on_row: Callable[[str], object] = lambda row: None,
-) -> "Result[list[Finding]]":
+) -> "Result[list[AuditFinding]]":
     """Recount a published cost table, with a verdict on each of its figures. Nothing is measured.
 
     Args:
@@ -66,14 +66,14 @@ def audit(
 def _counted(loader: IsolatedLoader, case: "Case", names: Iterable[str]) -> tuple[Mapping[str, int], Mapping[str, str]]:
     """Counts of a case by a child; those of ctxbench's own modules and of libraries are kept for later runs."""
     from ctxbench.engine.cache import Cache, installed_key
-    from ctxbench.plugins.audit.counts import Counts
+    from ctxbench.plugins.audit.counts import BlockCounts
     from ctxbench.worker.lines import plain
 
     asked = [*names]
     cache, key = Cache("audited"), plain([case, asked]).encode() + installed_key()
     if (is_fixed := _is_fixed(case)) and (kept := cache.read(key)):
         return json.loads(kept)[0], json.loads(kept)[1]
-    found: Counts = loader.ask(case, "counts", Counts, asked)
+    found: BlockCounts = loader.ask(case, "counts", BlockCounts, asked)
     if is_fixed:
         cache.write(key, json.dumps([dict(found.values), dict(found.missing)]).encode())
     return found.values, found.missing

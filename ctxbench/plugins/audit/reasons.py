@@ -10,7 +10,7 @@ from ctxbench.base.number import significant
 from ctxbench.model.published import Printed
 from ctxbench.plugins.audit.column import near_figures
 from ctxbench.plugins.audit.conventions import Changes
-from ctxbench.plugins.audit.figure import Figure
+from ctxbench.plugins.audit.figure import PublishedFigure
 
 # The sides of images and maps, and the batches, that a figure may be of.
 SIDES = (
@@ -26,7 +26,7 @@ POWERS = (-6, -3, -2, -1, 1, 2, 3, 6)
 MOST_ROWS, MOST_SHARE = 3, 0.1
 
 
-def reasons(figure: Figure, column: Sequence[Figure], changes: Changes) -> str:
+def reasons(figure: PublishedFigure, column: Sequence[PublishedFigure], changes: Changes) -> str:
     """The ratio to the count under the column's convention, then what would explain it, else the nearest convention."""
     value = figure.count(changes)
     ratio = figure.printed.value * figure.printed.factor(figure.unit) / value if value else Fraction(0)
@@ -37,7 +37,7 @@ def reasons(figure: Figure, column: Sequence[Figure], changes: Changes) -> str:
     return "; ".join(found + clues)
 
 
-def explanations(figure: Figure, column: Sequence[Figure], changes: Changes) -> Iterator[str]:
+def explanations(figure: PublishedFigure, column: Sequence[PublishedFigure], changes: Changes) -> Iterator[str]:
     """Mistakes of which one would make the figure equal: rows or digits exchanged, the point, a batch, 16 bits."""
     value = figure.count(changes)
     yield from _of_other_rows(figure, column, changes)
@@ -67,7 +67,7 @@ def times(ratio: float) -> str:
     return f"{ratio:.{max(2, min(6, 1 - math.floor(math.log10(off)))) if off else 2}f}"
 
 
-def _of_other_rows(figure: Figure, column: Sequence[Figure], changes: Changes) -> Iterator[str]:
+def _of_other_rows(figure: PublishedFigure, column: Sequence[PublishedFigure], changes: Changes) -> Iterator[str]:
     """Rows whose count the figure is; whether theirs is this row's."""
     own = figure.count(changes)
     rows = [each for each in column if each.row != figure.row and each.count(changes) != own]
@@ -93,7 +93,7 @@ def _exchanged(text: str) -> Iterator[str]:
         yield "".join(signs)
 
 
-def _at_another_input(figure: Figure, changes: Changes, ratio: float) -> Iterator[str]:
+def _at_another_input(figure: PublishedFigure, changes: Changes, ratio: float) -> Iterator[str]:
     """A square input of another side that gives the figure: a cost grows with its area, or with the area squared."""
     batch, channels, height, width = figure.case.shape
     is_of_maps = figure.quantity.startswith(("macs", "memory"))
@@ -107,7 +107,7 @@ def _at_another_input(figure: Figure, changes: Changes, ratio: float) -> Iterato
                 yield f"an input of {side} x {side}, not {height} x {width}, gives it"
 
 
-def _nearest(figure: Figure, value: Fraction) -> Iterator[str]:
+def _nearest(figure: PublishedFigure, value: Fraction) -> Iterator[str]:
     """The nearest convention, if one is nearer than the count."""
     printed, factor = figure.printed, figure.printed.factor(figure.unit)
     known = {changes: (figure.counted(each), printed.factor(each.unit)) for changes, each in figure.others.items()}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ctxbench.model.published import COUNTS, Published
-from ctxbench.plugins.audit.finding import Finding, Verdict
+from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.table.table import Cell, Footnotes, Origin, Table, Tone, plain_table
 
 _TONES: dict[Verdict, Tone] = {
@@ -19,7 +19,7 @@ _TONES: dict[Verdict, Tone] = {
 }
 
 
-def audit_table(table: Published, findings: Sequence[Finding]) -> Table:
+def audit_table(table: Published, findings: Sequence[AuditFinding]) -> Table:
     """Each figure that can be counted, what is counted, the verdict and its reason; below, the source and its notes."""
     notes = Footnotes()
     rows = []
@@ -35,7 +35,7 @@ def audit_table(table: Published, findings: Sequence[Finding]) -> Table:
     return replace(made, caption=(*of_columns(findings), *caption(table), *_left_out(findings)), notes=notes.texts)
 
 
-def _left_out(findings: Sequence[Finding]) -> list[str]:
+def _left_out(findings: Sequence[AuditFinding]) -> list[str]:
     """A line for each reason why figures are not in the table."""
     reasons: dict[str, dict[str, None]] = {}
     for each in findings:
@@ -44,9 +44,9 @@ def _left_out(findings: Sequence[Finding]) -> list[str]:
     return [f"Not judged: {', '.join(quantities)}; {why}." for why, quantities in reasons.items()]
 
 
-def of_columns(findings: Sequence[Finding]) -> list[str]:
+def of_columns(findings: Sequence[AuditFinding]) -> list[str]:
     """A line for each column of two judged figures or more: by which convention how many of them are equal."""
-    columns: dict[str, list[Finding]] = {}
+    columns: dict[str, list[AuditFinding]] = {}
     for each in findings:
         if each.verdict != Verdict.NOT_JUDGED:
             columns.setdefault(each.quantity, []).append(each)
@@ -78,7 +78,7 @@ def caption(table: Published) -> list[str]:
     return lines
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def summary(findings: Sequence[AuditFinding]) -> str:
     """`8 of 16 equal, 2 cannot be, ...`, of the figures that are judged."""
     counts = Counter(each.verdict for each in findings)
     judged = len(findings) - counts[Verdict.NOT_JUDGED]

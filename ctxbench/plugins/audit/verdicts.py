@@ -7,12 +7,12 @@ from fractions import Fraction
 
 from ctxbench.base.errors import UsageError
 from ctxbench.model.metric import Unit
-from ctxbench.model.published import COUNTS, Alternative, Bound, Printed, sizes
+from ctxbench.model.published import COUNTS, Alternative, LeastFigure, Printed, sizes
 from ctxbench.plugins.audit.column import chance, convention_of, counters_of, fitting
 from ctxbench.plugins.audit.conventions import Changes
 from ctxbench.plugins.audit.differences import broken
-from ctxbench.plugins.audit.figure import Figure
-from ctxbench.plugins.audit.finding import Finding, Verdict
+from ctxbench.plugins.audit.figure import PublishedFigure
+from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.reasons import explanations, reasons
 from ctxbench.plugins.audit.recount import Recount
 from ctxbench.registry.formula import FormulaError, evaluate
@@ -21,10 +21,10 @@ NO_TIME = "a time is measured on its device, not counted"
 NO_COUNT = "ctxbench does not count it"
 WEIGHTS = "its weights alone, all applied at each position, take more"
 # By row and quantity.
-Findings = dict[tuple[str, str], Finding]
+Findings = dict[tuple[str, str], AuditFinding]
 
 
-def judge(recount: Recount, on_row: Callable[[str], object] = lambda row: None) -> list[Finding]:
+def judge(recount: Recount, on_row: Callable[[str], object] = lambda row: None) -> list[AuditFinding]:
     """A finding for each figure of the table, row by row; those of a row that cannot be counted are not judged.
 
     UsageError names the line of what is wrong in the file, and that of the first row where no row can be counted.
@@ -38,7 +38,7 @@ def judge(recount: Recount, on_row: Callable[[str], object] = lambda row: None) 
     found: Findings = {}
     quantities = dict.fromkeys(quantity for row in rows.values() for quantity in row.printed)
     for quantity in quantities:
-        figures = [Figure(recount, name, quantity) for name, row in rows.items() if quantity in row.printed]
+        figures = [PublishedFigure(recount, name, quantity) for name, row in rows.items() if quantity in row.printed]
         found |= _Column.of(quantity, figures).findings()
     breaks = broken(recount.table)
     ordered = [found[name, quantity] for name, row in rows.items() for quantity in row.printed]
@@ -52,7 +52,9 @@ def judge(recount: Recount, on_row: Callable[[str], object] = lambda row: None) 
 
 def _count(recount: Recount, row: str) -> None:
     """Count what the figures of a row need. UsageError names its line where a closed form cannot be evaluated."""
-    figures = [Figure(recount, row, quantity) for quantity in recount.table.rows[row].printed if quantity in COUNTS]
+    figures = [
+        PublishedFigure(recount, row, quantity) for quantity in recount.table.rows[row].printed if quantity in COUNTS
+    ]
     try:
         if figures:
             recount.counts(figures[0].case, {name for each in figures for name in each.own.needs})
@@ -69,13 +71,13 @@ class _Column:
     `counters` are those that explain more of them than any other convention.
     """
 
-    figures: Sequence[Figure]
+    figures: Sequence[PublishedFigure]
     changes: Changes | None
     counters: Sequence[Changes] = ()
-    others: Mapping[Figure, str] = field(default_factory=dict)
+    others: Mapping[PublishedFigure, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, quantity: str, figures: Sequence[Figure]) -> "_Column":
+    def of(cls, quantity: str, figures: Sequence[PublishedFigure]) -> "_Column":
         if quantity not in COUNTS:
             reason = NO_TIME if quantity.startswith("latency") else NO_COUNT
             return cls((), None, others=dict.fromkeys(figures, reason))
@@ -89,16 +91,18 @@ class _Column:
         """A finding for each figure."""
         found = {(each.row, each.quantity): self._finding(each) for each in self.figures}
         for each, why in self.others.items():
-            found[each.row, each.quantity] = Finding(each.row, each.quantity, each.text, "", Verdict.NOT_JUDGED, why)
+            found[each.row, each.quantity] = AuditFinding(
+                each.row, each.quantity, each.text, "", Verdict.NOT_JUDGED, why
+            )
         return found
 
-    def _finding(self, figure: Figure) -> Finding:
+    def _finding(self, figure: PublishedFigure) -> AuditFinding:
         counted = figure.counted(figure.own)
         assert counted is not None
         verdict, why = self._verdict(figure)
-        return Finding(figure.row, figure.quantity, figure.text, figure.written(counted), verdict, why)
+        return AuditFinding(figure.row, figure.quantity, figure.text, figure.written(counted), verdict, why)
 
-    def _verdict(self, figure: Figure) -> tuple[Verdict, str]:
+    def _verdict(self, figure: PublishedFigure) -> tuple[Verdict, str]:
         """The verdict: the first that holds, from equal to not reproduced."""
         changes, own = self.changes, figure.fits(())
         if own and (not changes or figure.fits(changes)):
@@ -124,7 +128,7 @@ class _Column:
         return Verdict.NOT_REPRODUCED, "; ".join([reasons(figure, self.figures, changes or ()), *found])
 
 
-def _by_configuration(figure: Figure) -> tuple[str, str]:
+def _by_configuration(figure: PublishedFigure) -> tuple[str, str]:
     """Nearest among the alternatives to the row; then the one with an equal figure, if there is one.
 
     UsageError names one whose module fails.
@@ -147,15 +151,15 @@ def _by_configuration(figure: Figure) -> tuple[str, str]:
     return f"{near[min(near)]} ({_tried(len(tried))})" if near else "", ""
 
 
-def _differs(figure: Figure, other: Alternative) -> bool:
+def _differs(figure: PublishedFigure, other: Alternative) -> bool:
     """Return whether an alternative changes this quantity."""
     return figure.quantity in other.counts or figure.recount.case(figure.row, other) != figure.case
 
 
-def _contradictions(figure: Figure, other: Alternative) -> Iterator[str]:
+def _contradictions(figure: PublishedFigure, other: Alternative) -> Iterator[str]:
     """Other figures of the row that contradict an alternative."""
     for quantity in figure.recount.table.rows[figure.row].printed:
-        each = Figure(figure.recount, figure.row, quantity)
+        each = PublishedFigure(figure.recount, figure.row, quantity)
         if quantity == figure.quantity or quantity not in COUNTS or not _differs(each, other):
             continue
         own = each.own_of(other)
@@ -164,7 +168,7 @@ def _contradictions(figure: Figure, other: Alternative) -> Iterator[str]:
             yield f"; its {quantity} would be {each.written(value)}, not {each.text}"
 
 
-def _bounds(figure: Figure) -> Iterator[str]:
+def _bounds(figure: PublishedFigure) -> Iterator[str]:
     """Lower bounds above the figure, with the arithmetic."""
     table = figure.recount.table
     printed = table.rows[figure.row].printed
@@ -177,7 +181,7 @@ def _bounds(figure: Figure) -> Iterator[str]:
             yield f"{each.why}: {_with_numbers(each.least, known)} = {figure.written(Fraction(least))}"
 
 
-def _of_layers(figure: Figure) -> list[Bound]:
+def _of_layers(figure: PublishedFigure) -> list[LeastFigure]:
     """The bound of a block that has the printed parameters, and applies all its weights at each position."""
     if (
         figure.quantity != "macs"
@@ -185,14 +189,14 @@ def _of_layers(figure: Figure) -> list[Bound]:
         or figure.case.network
     ):
         return []
-    params = Figure(figure.recount, figure.row, "params")
+    params = PublishedFigure(figure.recount, figure.row, "params")
     if params.missing or not (params.fits(()) or fitting(params)):
         return []
     counts, missing = figure.recount.counts(figure.case, ("params_matrices", "macs_layers"))
     weights = counts.get("params_matrices", 0)
     if missing or not 0 < weights * counts["N"] <= counts["macs_layers"]:
         return []
-    return [Bound(quantity="macs", least=f"{weights}*N", why=WEIGHTS, rows=[figure.row])]
+    return [LeastFigure(quantity="macs", least=f"{weights}*N", why=WEIGHTS, rows=[figure.row])]
 
 
 def _lowest(printed: Printed, unit: Unit) -> int:

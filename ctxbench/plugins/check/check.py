@@ -32,7 +32,7 @@ from ctxbench.plugins.check.wire import PairRow
 from ctxbench.registry.reference import Reference
 
 
-class Check(ABC):
+class RunningCheck(ABC):
     """A check under way, of what is `here` against a baseline of one kind.
 
     `prepare` fills in what follows: the name of the `baseline`, the machine, the cases that are to be timed (`cases`)
@@ -110,7 +110,7 @@ class Check(ABC):
         )
 
 
-class PairCheck(Check):
+class PairCheck(RunningCheck):
     """A check whose evidence is pairs of processes. After it, `spreads` say what it can find.
 
     `unchanged` are cases that need no time.

@@ -18,7 +18,7 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
 from ctxbench.model.metric import RecordRow
 from ctxbench.plugins.check.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
-from ctxbench.plugins.check.check import Check
+from ctxbench.plugins.check.check import RunningCheck
 from ctxbench.plugins.check.evidence import ProcessEvidence, ProcessLogs
 from ctxbench.plugins.check.request import Request
 from ctxbench.plugins.check.result import EXACT_COLUMNS, GateResult
@@ -69,7 +69,7 @@ def check_stored(path: Path, request: Request, progress: Quiet | None = None, ru
     return _StoredCheck(request, here, stored, path, [] if run_its_code else sorted(said)).run(progress)
 
 
-class _StoredCheck(Check):
+class _StoredCheck(RunningCheck):
     """A check against the run `stored` in `path`, which alone names the modules `said`."""
 
     kind = "process"

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.remote import ask
 from ctxbench.model.case import Case
-from ctxbench.plugins.check.wire import OperatorCall, Operators
+from ctxbench.plugins.check.wire import Operators, WrittenCall
 
 # So many differences are told one by one.
 MOST = 4
 SAME = "its forward pass runs the same operators on the same shapes"
 
 
-def operators(server: ForkServer, case: Case, timeout_s: float) -> Sequence[OperatorCall]:
+def operators(server: ForkServer, case: Case, timeout_s: float) -> Sequence[WrittenCall]:
     """The operator calls of a case's forward pass in the tree of the server; none where they cannot be had."""
     return [
         call for found in ask(server, "operators", Operators, case, timeout_s=timeout_s).told for call in found.calls
     ]
 
 
-def differing(before: Sequence[OperatorCall], now: Sequence[OperatorCall]) -> str:
+def differing(before: Sequence[WrittenCall], now: Sequence[WrittenCall]) -> str:
     """A phrase on the calls that differ, each with its line; empty where one side has none.
 
     Calls of the same operator for the same shape are alike, wherever they are.
@@ -36,7 +36,7 @@ def differing(before: Sequence[OperatorCall], now: Sequence[OperatorCall]) -> st
 
 
 def _part(
-    alike: tuple[str, tuple[int, ...]], count: str, without: Sequence[OperatorCall], with_: Sequence[OperatorCall]
+    alike: tuple[str, tuple[int, ...]], count: str, without: Sequence[WrittenCall], with_: Sequence[WrittenCall]
 ) -> str:
     """The operator, its shape and the line that has more of it on this side, by the text of the line."""
     there, here = ([call for call in calls if (call.op, call.shape) == alike] for calls in (without, with_))

@@ -32,7 +32,7 @@ BETWEEN, WITHIN = 0.015, 0.027
 
 
 # Called with the round, counted from 0, and which row of how many begins.
-Progress = Callable[[int, int, int, str], None]
+OnRow = Callable[[int, int, int, str], None]
 
 
 class Worker(Protocol):
@@ -106,7 +106,7 @@ class Pairs:
     candidate: Source
     measure: Measure
     launch: Callable[[Path | None], Worker] = launch_timer
-    progress: Progress = lambda round_, index, total, row: None
+    progress: OnRow = lambda round_, index, total, row: None
     seconds: list[float] = field(default_factory=list)
     pair_s: Callable[[float, int], float] = lambda overhead_s, rows: 0.0
     _pair_s: float | None = None

@@ -12,7 +12,7 @@ from ctxbench.base.statistics import p_value_above, t_quantile
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 
-Verdict = Literal["ok", "regressed", "inconclusive"]
+GateVerdict = Literal["ok", "regressed", "inconclusive"]
 Status = Literal["measured", "broken", "not compared", "ok (new)", "ok (repaired)"]
 # A case that works now, and that the baseline lacks or cannot run.
 ADDED = ("ok (new)", "ok (repaired)")
@@ -49,7 +49,7 @@ class RowVerdict:
 
     row: RowKey
     status: Status
-    verdict: Verdict | None
+    verdict: GateVerdict | None
     change: Number
     control: float
     replicates: int
@@ -90,7 +90,7 @@ class Estimate:
         return p_value_above(self.change - bound - self.allowance, self.error, self.freedom + 1)
 
     def verdict(
-        self, row: RowKey, status: Status, verdict: Verdict | None, reason: str, change: Number | None = None
+        self, row: RowKey, status: Status, verdict: GateVerdict | None, reason: str, change: Number | None = None
     ) -> RowVerdict:
         """The verdict on the row; `change`, on the log scale, has the interval that is told (None: none)."""
         told = change or Number(self.change, -math.inf, math.inf)

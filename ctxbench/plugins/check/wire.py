@@ -42,7 +42,7 @@ class Cases:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCall:
+class WrittenCall:
     """A call of an operator, the shape that it makes (empty: it makes none), its line (`block.py:12`) and the text."""
 
     op: str
@@ -55,7 +55,7 @@ class OperatorCall:
 class Operators:
     """The calls of a forward pass in their order; none where they cannot be had."""
 
-    calls: Sequence[OperatorCall]
+    calls: Sequence[WrittenCall]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note, joined
 from ctxbench.base.number import Number, order
-from ctxbench.engine.one_process import Executor, Outcome, Plan
+from ctxbench.engine.one_process import CaseOutcome, Executor, Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.remote import ask
 from ctxbench.engine.together import by_passes, measure_together
@@ -67,7 +67,7 @@ def candidates(
         progress.stage(f"[{number}/{len(found)}] predicting {own[0].title}")
         records: dict[str, Record] = {}
 
-        def keep(case: Case, outcome: Outcome, records: dict[str, Record] = records) -> None:
+        def keep(case: Case, outcome: CaseOutcome, records: dict[str, Record] = records) -> None:
             records[case.device] = outcome.record
             progress.known(outcome.record, None)
 

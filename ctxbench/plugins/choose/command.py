@@ -32,11 +32,11 @@ Memory = Annotated[
     str | None,
     typer.Option(metavar="SIZE", help="Memory that is there, such as 2GiB; default: the smallest of the devices' own."),
 ]
-OneShape = Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")]
+ShapeOption = Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")]
 Devices = Annotated[str, typer.Option(metavar="DEVICE[,DEVICE]", help="Such as a100-40gb,t4, or a TOML file.")]
 
 
-@command_of(function.choose, memory=Given(Memory, size_in_bytes), shape=OneShape, device=Given(Devices, split))
+@command_of(function.choose, memory=Given(Memory, size_in_bytes), shape=ShapeOption, device=Given(Devices, split))
 def choose(asked: Mapping[str, Any]) -> None:
     """Print which modules fit into a memory at an input, the fastest first. All is predicted; nothing is measured."""
     for part in function.choose(**asked, progress=reporter()).parts:

@@ -12,7 +12,7 @@ from typing import Any
 from ctxbench.base import disk
 from ctxbench.base.errors import ModuleCodeError, UsageError, is_interrupt
 from ctxbench.registry.load import import_source
-from ctxbench.results.claims import Claim, Finding, Missing, Rows, Verdict
+from ctxbench.results.claims import Claim, ClaimVerdict, Finding, Missing, Rows
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import StoredClaim
 
@@ -77,7 +77,7 @@ def _guarded(claim: Claim, file: Path) -> Callable[[Rows], Finding]:
             if isinstance(error, Missing) or is_interrupt(error):
                 raise
             raise ModuleCodeError(str(file), error, f"deciding the claim {claim.text!r} of") from error
-        if not (isinstance(found, Finding) and isinstance(found.verdict, Verdict) and isinstance(found.text, str)):
+        if not (isinstance(found, Finding) and isinstance(found.verdict, ClaimVerdict) and isinstance(found.text, str)):
             raise UsageError(
                 f"{file}: deciding the claim {claim.text!r} gives {found!r}, not what `measured`, `decided`, "
                 "`for_each` and `tally` of ctxbench.results.claims give"

@@ -7,16 +7,16 @@ from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import setup
 from ctxbench.results.claims import Rows, claims_of
 from ctxbench.results.run_meta import StoredClaim
-from ctxbench.table.table import Cell, Column, Row, Table
+from ctxbench.table.table import Cell, Row, Table, TableColumn
 
 PROXY = "proxy"
 # Characters of what was found that a line on the terminal has room for.
 MOST_FOUND = 160
 COLUMNS = (
-    Column("claim", "", "Claim", "label"),
-    Column("verdict", "", "Verdict", "text", "claim"),
-    Column("criterion", "", "Criterion", "text", "claim"),
-    Column("found", "", "What was found", "text", "claim"),
+    TableColumn("claim", "", "Claim", "label"),
+    TableColumn("verdict", "", "Verdict", "text", "claim"),
+    TableColumn("criterion", "", "Criterion", "text", "claim"),
+    TableColumn("found", "", "What was found", "text", "claim"),
 )
 
 

@@ -16,7 +16,7 @@ from ctxbench.model.grid import Suite
 from ctxbench.model.read_suite import restore
 from ctxbench.model.suite_file import parse_pair
 from ctxbench.plugins.cluster.ray_slots import Cluster, RaySlot, connect
-from ctxbench.plugins.cluster.sweep import Part, bundles, sweep
+from ctxbench.plugins.cluster.sweep import SweepPart, bundles, sweep
 from ctxbench.results.environment import differences
 from ctxbench.results.plan import RunPlan
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
@@ -149,12 +149,12 @@ def _environments(slots: Sequence[RaySlot]) -> dict[str, Mapping[str, Any]]:
     return {slot.name: slot.environment for slot in slots}
 
 
-def _part(plan: RunPlan, folder: RunFolder, slots: Sequence[RaySlot]) -> Part:
+def _part(plan: RunPlan, folder: RunFolder, slots: Sequence[RaySlot]) -> SweepPart:
     crossed = {name for pair in plan.suite.file.crossover for name in parse_pair(pair)}
-    return Part(folder, bundles(plan.cases, crossed), slots)
+    return SweepPart(folder, bundles(plan.cases, crossed), slots)
 
 
-def _measured(parts: Sequence[Part], plan: Plan, shown: progress.Quiet) -> list[RunFolder]:
+def _measured(parts: Sequence[SweepPart], plan: Plan, shown: progress.Quiet) -> list[RunFolder]:
     with _states(parts, plan):
         sweep(parts, plan, shown)
     for part in parts:
@@ -163,7 +163,7 @@ def _measured(parts: Sequence[Part], plan: Plan, shown: progress.Quiet) -> list[
 
 
 @contextmanager
-def _states(parts: Sequence[Part], plan: Plan) -> Iterator[None]:
+def _states(parts: Sequence[SweepPart], plan: Plan) -> Iterator[None]:
     """Write how a sweep ended into its folders."""
     state = "interrupted"
     try:

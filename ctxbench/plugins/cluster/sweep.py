@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ctxbench.base.errors import UsageError
-from ctxbench.engine.one_process import Executor, Outcome, Plan, blank_record
+from ctxbench.engine.one_process import CaseOutcome, Executor, Plan, blank_record
 from ctxbench.engine.progress import Quiet, named
 from ctxbench.engine.rounds import Rounds, Yardstick
 from ctxbench.model.case import Case
@@ -31,7 +31,7 @@ class SlotLost(RuntimeError):
     """A slot measures nothing more; the message is a clause that says why."""
 
 
-class Slot(Protocol):
+class MeasuringSlot(Protocol):
     """Slot that measures one case at a time: a GPU, or the processors of a host. Its executors raise SlotLost."""
 
     @property
@@ -47,12 +47,12 @@ class Slot(Protocol):
     def launch(self) -> AbstractContextManager[Executor]:
         """A new interpreter for a round."""
 
-    def replacement(self) -> "Slot | None":
+    def replacement(self) -> "MeasuringSlot | None":
         """A slot in place of this one, which was lost; None if there is none."""
 
 
 @dataclass(frozen=True)
-class Part:
+class SweepPart:
     """A run folder, its cases, and the slots that measure them, all of one kind of device.
 
     A bundle is cases that are compared with each other: they are measured on one slot.
@@ -60,7 +60,7 @@ class Part:
 
     folder: RunFolder
     bundles: Sequence[Sequence[Case]]
-    slots: Sequence[Slot]
+    slots: Sequence[MeasuringSlot]
 
     @property
     def cases(self) -> list[Case]:
@@ -77,7 +77,7 @@ def bundles(cases: Iterable[Case], crossed: Collection[str]) -> list[list[Case]]
     return list(found.values())
 
 
-def sweep(parts: Sequence[Part], plan: Plan, reporter: Quiet) -> None:
+def sweep(parts: Sequence[SweepPart], plan: Plan, reporter: Quiet) -> None:
     """Measure what the folders lack, all parts at the same time; each process is on disk as soon as it is reported.
 
     A slot takes a share of the cases that are left: many at first, one at the end (guided self-scheduling,
@@ -152,7 +152,7 @@ class _SlotRounds(Rounds):
 class _Queue:
     """The bundles of a part that no slot has taken, and what is finished. Slots are served by a thread each."""
 
-    def __init__(self, part: Part, plan: Plan, shown: _Shown) -> None:
+    def __init__(self, part: SweepPart, plan: Plan, shown: _Shown) -> None:
         self.part, self.plan, self._shown = part, plan, shown
         self._changed = threading.Condition()
         self._closed = False
@@ -174,9 +174,9 @@ class _Queue:
         """Number of cases that no slot has taken."""
         return sum(map(len, self._waiting))
 
-    def serve(self, slot: Slot) -> None:
+    def serve(self, slot: MeasuringSlot) -> None:
         """Measure cases on a slot until none is left, or the slot is lost and not replaced."""
-        serving: Slot | None = slot
+        serving: MeasuringSlot | None = slot
         rates: dict[Any, float | None] = {}
         while serving and (cases := self._take()):
             shown = _OfSlot(self._shown, serving.name)
@@ -249,7 +249,7 @@ class _Queue:
             self._at_work -= 1
             self._changed.notify_all()
 
-    def _keep(self, slot: str, number: int, outcome: Outcome) -> None:
+    def _keep(self, slot: str, number: int, outcome: CaseOutcome) -> None:
         with self._changed:
             if self._closed:
                 raise SlotLost("the sweep has ended")
@@ -274,6 +274,6 @@ class _Queue:
             record = blank_record(current)
             record.status = "crashed"
             record.message = f"{self._lost[current.id]} slots were lost while they measured this case; the last: {why}"
-            self._keep("", 0, Outcome(record, {}, {}))
+            self._keep("", 0, CaseOutcome(record, {}, {}))
             _OfSlot(self._shown, "").done(record)
             return [case for case in cases if case is not current]

@@ -14,7 +14,7 @@ from ctxbench.base.texts import listed
 from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.estimate import whole_s
 from ctxbench.engine.isolated import tell_calls
-from ctxbench.engine.one_process import Executor, Outcome
+from ctxbench.engine.one_process import CaseOutcome, Executor
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import run_suite
 from ctxbench.model.case import EMPTY, Case
@@ -52,7 +52,7 @@ class BrokenModules(UsageError):
 
 
 @dataclass(frozen=True)
-class Request:
+class ComparisonRequest:
     """Comparison to make: references of the candidates, names of the registry modules, and their hyper-parameters.
 
     `settings` are the candidates' own (the key is empty for all of them, else a candidate's key) and those of registry
@@ -70,7 +70,7 @@ class Request:
         """The suite's content with the overrides."""
         return load(self.suite, self.overrides).file
 
-    def without(self, candidates: Collection[str]) -> "Request":
+    def without(self, candidates: Collection[str]) -> "ComparisonRequest":
         """The request without these candidates, and without the settings that name one of them."""
         own = {registry.own_name(candidate) for candidate in candidates}
         return replace(
@@ -84,7 +84,7 @@ class Request:
         return {**self.settings.get("", {}), **self.settings.get(registry.own_name(candidate), {})}
 
 
-def loadable(request: Request, tell: Callable[[str], object]) -> Request:
+def loadable(request: ComparisonRequest, tell: Callable[[str], object]) -> ComparisonRequest:
     """The request without the candidates that cannot be loaded, which are told. UsageError if none is left."""
     wrong: dict[str, UsageError] = {}
     for candidate in request.candidates:
@@ -99,7 +99,7 @@ def loadable(request: Request, tell: Callable[[str], object]) -> Request:
     return request.without(wrong)
 
 
-def at_own_width(request: Request) -> Request:
+def at_own_width(request: ComparisonRequest) -> ComparisonRequest:
     """The request with the suite's inputs at the channels that an instance is made for, unless inputs are given."""
     conditions = request.overrides.conditions
     widths = {registry.get(each).made_for for each in request.candidates} - {None}
@@ -109,14 +109,14 @@ def at_own_width(request: Request) -> Request:
     return replace(request, overrides=replace(request.overrides, conditions={**conditions, "shape": shapes}))
 
 
-def tell_candidates(request: Request) -> None:
+def tell_candidates(request: ComparisonRequest) -> None:
     """Say the call that builds each candidate; what is wrong with the request is told later."""
     with suppress(UsageError):
         tell_calls(_suite(request)[0].cases())
 
 
 def check_contract(
-    request: Request, executor: Executor, on_stage: Callable[[str], None]
+    request: ComparisonRequest, executor: Executor, on_stage: Callable[[str], None]
 ) -> dict[str, list[tuple[str, list[CheckResult]]]]:
     """The contract of each candidate with each of its settings, in fresh processes, without the compilers.
 
@@ -160,7 +160,7 @@ def marks_of(checked: Iterable[tuple[str, Sequence[CheckResult]]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def check_names(request: Request, rank_by: str, reuse: Path | None) -> None:
+def check_names(request: ComparisonRequest, rank_by: str, reuse: Path | None) -> None:
     """UsageError for an unknown suite, column or registry module, a package that is missing for what is asked, or a run
     that cannot be reused, before any is run.
     """
@@ -175,7 +175,7 @@ def check_names(request: Request, rank_by: str, reuse: Path | None) -> None:
 
 
 def measure(
-    request: Request,
+    request: ComparisonRequest,
     environment: Mapping[str, Any],
     *,
     marks: Mapping[str, Sequence[str]] | None = None,
@@ -210,7 +210,7 @@ def measure(
     return run_suite(loaded, out=out, reporter=reporter, before=copy)
 
 
-def expected_s(request: Request) -> tuple[int, float]:
+def expected_s(request: ComparisonRequest) -> tuple[int, float]:
     """Number of cases in a comparison, and its approximate duration in seconds if each pass fits into the budget."""
     loaded, _ = _suite(request)
     cases, measure = loaded.cases(), loaded.file.measure
@@ -267,7 +267,7 @@ def _column(each: Quantity, rows: Sequence[RecordRow]) -> str:
     return measured if measured and on_gpu and any(row[measured] is not None for row in rows) else each.column
 
 
-def _suite(request: Request) -> tuple[Suite, list[str]]:
+def _suite(request: ComparisonRequest) -> tuple[Suite, list[str]]:
     """The suite with the candidates first, and the candidates' keys. Finding the keys runs the candidates' files."""
     found: dict[str, str] = {}
     for candidate in request.candidates:
@@ -308,7 +308,7 @@ def _figures(file: SuiteFile, candidates: Mapping[str, Mapping[str, Any]]) -> It
 
 def reusable(
     path: Path, suite: Suite, candidates: Sequence[str], environment: Mapping[str, Any]
-) -> dict[str, dict[int, Outcome]]:
+) -> dict[str, dict[int, CaseOutcome]]:
     """The processes of the cases that the run in `path` holds, the candidates' apart, by their numbers.
 
     UsageError if they do not go with a run of now.
@@ -323,7 +323,7 @@ def reusable(
         if 0 in processes and processes[0].module not in candidates:
             processes[0].note(Note("reused", {"path": str(path)}))
             imports = (folder.meta.get("imports") or {}).get(row_name(processes[0].module, processes[0].network), {})
-            found[case] = {n: Outcome(record, {}, {}, imports=imports) for n, record in processes.items()}
+            found[case] = {n: CaseOutcome(record, {}, {}, imports=imports) for n, record in processes.items()}
     return _with_streams(found, folder)
 
 
@@ -349,7 +349,7 @@ def _changed(meta: Mapping[str, Any], suite: Suite, cases: Sequence[Case], envir
     return changed
 
 
-def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> dict[str, dict[int, Outcome]]:
+def _with_streams(found: dict[str, dict[int, CaseOutcome]], folder: RunFolder) -> dict[str, dict[int, CaseOutcome]]:
     """The outcomes with their samples; process 0 with the memory over a pass."""
     for (case, number, mode), rows in by_values(folder.stream("samples.csv"), "case", "process", "mode").items():
         if outcome := found.get(case, {}).get(number):

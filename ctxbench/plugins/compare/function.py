@@ -98,7 +98,7 @@ def compare(
     overrides = api.overrides_of(
         metrics=metrics, processes=processes, measure=measure, also_on=also_on, conditions=conditions
     )
-    request = comparison.Request(names, api.module_names(modules), hparams or {}, suite, overrides)
+    request = comparison.ComparisonRequest(names, api.module_names(modules), hparams or {}, suite, overrides)
     comparison.check_names(request, rank_by, earlier)
     request = comparison.loadable(request, on_part)
     if hparams:

@@ -13,7 +13,7 @@ from ctxbench.report.published import is_prefix, scaled_unit
 from ctxbench.report.tables.caption import convention_lines
 from ctxbench.report.tables.cells import Filled, doubts, heading, put_together, text_of
 from ctxbench.table.numbers import Numbers
-from ctxbench.table.table import Cell, Column, Footnotes, Table
+from ctxbench.table.table import Cell, Footnotes, Table, TableColumn
 
 
 def ranking_table(ranking: Ranking, rank_by: str) -> Table:
@@ -31,10 +31,13 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
     axes, notes = settled_axes(standings), Footnotes()
     on_front = {standing.label for standing in front(standings, axes)}
     filled: list[Filled] = [
-        (Column("place", "", "#", "label"), [Cell(str(i)) for i in range(1, len(rows) + 1)]),
-        (Column("module", "", "Module", "label"), [Cell(_name(row), best=row.is_candidate) for row in rows]),
-        *((Column(name, "", name, "label"), [Cell(_setting(row, name)) for row in rows]) for name in ranking.settings),
-        (Column("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
+        (TableColumn("place", "", "#", "label"), [Cell(str(i)) for i in range(1, len(rows) + 1)]),
+        (TableColumn("module", "", "Module", "label"), [Cell(_name(row), best=row.is_candidate) for row in rows]),
+        *(
+            (TableColumn(name, "", name, "label"), [Cell(_setting(row, name)) for row in rows])
+            for name in ranking.settings
+        ),
+        (TableColumn("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
     ]
     timed = [key for key, each in quantities().items() if each.has_interval]
     for key in dict.fromkeys([*axes_of_front(standings), *timed, *asked_for(), rank_by]):
@@ -45,7 +48,7 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
     filled += columns
     if any(row.status != "ok" for row in rows):
         cells = [Cell(row.status, failed=row.status != "ok", detail=row.message) for row in rows]
-        filled.append((Column("status", "", "Status", "status"), cells))
+        filled.append((TableColumn("status", "", "Status", "status"), cells))
     about = [(row.label, "", row.status) for row in rows]
     caption = [*_caption(ranking, rank_by, candidate, axes, shown), *published]
     found: Table = put_together("compare", ranking.condition, filled, about, caption, notes.texts, lambda: _data(rows))
@@ -64,9 +67,9 @@ def _data(rows: Sequence[Standing]) -> Numbers:
 def execution_table(ranking: Ranking) -> Table:
     """The times of each row that other executions have, too, with their ratio to eager's."""
     rows, notes = ranking.standings, Footnotes()
-    filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(_name(row)) for row in rows])]
+    filled: list[Filled] = [(TableColumn("module", "", "Module", "label"), [Cell(_name(row)) for row in rows])]
     for name in ranking.settings:
-        filled.append((Column(name, "", name, "label"), [Cell(_setting(row, name)) for row in rows]))
+        filled.append((TableColumn(name, "", name, "label"), [Cell(_setting(row, name)) for row in rows]))
     measured = {key for standings in ranking.others.values() for row in standings for key in row.values}
     for what in (each for each in quantities().values() if each.has_interval and each.key in measured):
         for execution, standings in {"eager": rows, **ranking.others}.items():
@@ -79,10 +82,10 @@ def execution_table(ranking: Ranking) -> Table:
             cells = [
                 _value(row, what, unit, notes) if row.status == "ok" else Cell(row.status, failed=True) for row in found
             ]
-            filled.append((Column(part, group, "value", "measured", part), cells))
+            filled.append((TableColumn(part, group, "value", "measured", part), cells))
             if execution != "eager":
                 ratios = [_ratio(other, row, what) for other, row in zip(found, rows, strict=True)]
-                filled.append((Column(f"{part} ratio", group, "x", "ratio", part), ratios))
+                filled.append((TableColumn(f"{part} ratio", group, "x", "ratio", part), ratios))
     about = [(row.label, "", row.status) for row in rows]
     caption = ["x: times eager's, with the 95 % interval over rounds; =: that interval contains 1."]
     table: Table = put_together("executions", "By execution", filled, about, caption, notes.texts)
@@ -147,10 +150,10 @@ def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing, note
     unit = _unit(what.key, rows)
     group = heading(what.title, unit)
     values = [_value(row, what, unit, notes) for row in rows]
-    filled = [(Column(what.key, group, "value", "measured", what.key), values)]
+    filled = [(TableColumn(what.key, group, "value", "measured", what.key), values)]
     if what.better:
         ratios = [_ratio(row, candidate, what) for row in rows]
-        filled.append((Column(f"{what.key}_ratio", group, "x", "ratio", what.key), ratios))
+        filled.append((TableColumn(f"{what.key}_ratio", group, "x", "ratio", what.key), ratios))
     return filled
 
 

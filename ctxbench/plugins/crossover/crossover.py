@@ -17,7 +17,7 @@ from ctxbench.base.number import Number, ratio
 
 
 @dataclass(frozen=True)
-class Size:
+class CostsAtSize:
     """A cost of two modules at n positions; both costs are above 0."""
 
     n: int
@@ -44,7 +44,7 @@ class Crossover:
         return known == sorted(known, reverse=True) and not (self.n.value == math.inf and -1 in known)
 
 
-def crossover(sizes: Sequence[Size], exact: bool) -> Crossover:
+def crossover(sizes: Sequence[CostsAtSize], exact: bool) -> Crossover:
     """The crossover of two or more sizes by rising n.
 
     The interval of an `exact` cost, which has no noise, is the two sizes around n. Else it is the 95 % interval over
@@ -69,7 +69,7 @@ def crossover(sizes: Sequence[Size], exact: bool) -> Crossover:
     return Crossover(Number(n, sizes[after - 1].n, sizes[after].n), signs)
 
 
-def ratio_between(lower: Size, upper: Size, share: float) -> Number:
+def ratio_between(lower: CostsAtSize, upper: CostsAtSize, share: float) -> Number:
     """The first's cost over the second's at this share of the way from one size to the next, on a log axis of n.
 
     Its interval is over the rounds that both times of both sizes have; it has none if these are fewer than three.
@@ -96,20 +96,20 @@ def _between(lower: Number, upper: Number, share: float) -> Number:
     return Number(value, low, high, origin="predicted", errors=errors)
 
 
-def _sign(size: Size, rounds: bool) -> int:
+def _sign(size: CostsAtSize, rounds: bool) -> int:
     if rounds:
         found = ratio(size.first, size.second)
         return int(found.low > 1) - int(found.high < 1)
     return int(size.first.value > size.second.value) - int(size.first.value < size.second.value)
 
 
-def _passes(sizes: Sequence[Size], end: Literal["value", "low", "high"]) -> float:
+def _passes(sizes: Sequence[CostsAtSize], end: Literal["value", "low", "high"]) -> float:
     """The largest n at which the ratio, or a limit of its interval, is 1 or more; 0 if none is, infinity at the end."""
     from scipy.optimize import brentq
 
     steps = list(pairwise(sizes))
 
-    def log_at(share: float, lower: Size, upper: Size) -> float:
+    def log_at(share: float, lower: CostsAtSize, upper: CostsAtSize) -> float:
         return math.log(getattr(ratio_between(lower, upper, share), end))
 
     if log_at(1.0, *steps[-1]) >= 0:

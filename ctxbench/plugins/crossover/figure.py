@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ctxbench.model.metric import Quantity, RecordRow
-from ctxbench.plugins.crossover.crossover import Crossover, Size, ratio_between
+from ctxbench.plugins.crossover.crossover import CostsAtSize, Crossover, ratio_between
 from ctxbench.plugins.crossover.table import Pairing, costs_of, crossover_of, differing, pairings, text_of
-from ctxbench.report.figures.kind import Kind
+from ctxbench.report.figures.kind import FigureKind
 from ctxbench.report.figures.layout import (
     CHARACTER,
     KEY,
@@ -118,7 +118,7 @@ def _crossover_axes(drawing: Drawing, axes: Axes, found: Sequence[Pairing], cost
     legend_below(axes)
 
 
-def _band(axes: Axes, sizes: Sequence[Size], colour: str) -> None:
+def _band(axes: Axes, sizes: Sequence[CostsAtSize], colour: str) -> None:
     """The interval of the ratio at the sizes and between them, where there is one."""
     for lower, upper in pairwise(sizes):
         shares = np.linspace(0, 1, _STEPS)
@@ -129,7 +129,7 @@ def _band(axes: Axes, sizes: Sequence[Size], colour: str) -> None:
             axes.fill_between(n, low, high, color=colour, alpha=0.25, linewidth=0)
 
 
-def _mark(axes: Axes, found: Crossover, sizes: Sequence[Size], colour: str, marker: str, place: int) -> None:
+def _mark(axes: Axes, found: Crossover, sizes: Sequence[CostsAtSize], colour: str, marker: str, place: int) -> None:
     """The crossover where the ratio is 1, and below the lines a bar of its interval up to the ends of the sizes."""
     n = found.n
     if not 0 < n.value < math.inf:
@@ -141,6 +141,6 @@ def _mark(axes: Axes, found: Crossover, sizes: Sequence[Size], colour: str, mark
 
 
 FIGURES = (
-    Kind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
+    FigureKind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
          has_crossover, crossovers, order=50),
 )  # fmt: skip

@@ -11,14 +11,14 @@ from ctxbench.base.limits import FEWEST_PROCESSES
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import read_number, stored_quantities
-from ctxbench.plugins.crossover.crossover import Crossover, Size, crossover
+from ctxbench.plugins.crossover.crossover import CostsAtSize, Crossover, crossover
 from ctxbench.report.panels import label_of
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import convention_lines, setup, values_in
 from ctxbench.report.tables.cells import Filled, put_together
 from ctxbench.results.rows import is_filled
 from ctxbench.table.numbers import Numbers
-from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
+from ctxbench.table.table import ROW_LIMIT, Cell, Footnotes, Origin, Table, TableColumn
 
 Pair = tuple[str, str]
 # What is the same of both modules besides height and width, and the headings for it.
@@ -37,13 +37,13 @@ class Pairing:
     conditions: Mapping[str, str]
     rows: Sequence[tuple[int, RecordRow, RecordRow]]
 
-    def sizes(self, quantity: Quantity) -> list[Size]:
+    def sizes(self, quantity: Quantity) -> list[CostsAtSize]:
         """The sizes at which both costs are known and can be compared."""
         found = []
         for n, *records in self.rows:
             first, second = (read_number(row, quantity) for row in records)
             if first and second and not any(_reason_not_compared(row, quantity) for row in records):
-                found.append(Size(n, first, second))
+                found.append(CostsAtSize(n, first, second))
         return found
 
     def left_out(self, quantity: Quantity) -> str:
@@ -130,7 +130,7 @@ def crossover_of(pairing: Pairing, cost: Quantity) -> Crossover | None:
     return crossover(sizes, cost.exact) if len(sizes) > 1 else None
 
 
-def text_of(found: Crossover | None, sizes: Sequence[Size]) -> str:
+def text_of(found: Crossover | None, sizes: Sequence[CostsAtSize]) -> str:
     """`613 [576, 1024]`; `< 64` and `> 9216` where n is outside the sizes; `=` where nothing tells the two apart."""
     if found is None:
         return "–"  # noqa: RUF001  # a dash for "none"
@@ -168,7 +168,7 @@ def notes_of(pairing: Pairing, cost: Quantity, found: Crossover | None) -> list[
     return said + [text + where[text] * (len(sizes[text]) < every) for text in sizes]
 
 
-def course(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
+def course(pairing: Pairing, found: Crossover, sizes: Sequence[CostsAtSize]) -> str:
     """A sentence with the sizes at which each module is cheaper, in turn."""
     turns: list[tuple[int, list[int]]] = []
     for sign, size in zip(found.signs, sizes, strict=True):
@@ -196,7 +196,7 @@ def crossover_table(run: RunData) -> Table | None:
             answer_cell(each, answer, each.sizes(cost), notes_of(each, cost, answer), notes)
             for each, answer in zip(found, answers, strict=True)
         ]
-        filled.append((Column(cost.key, "", cost.title, cost.origin, "crossover"), cells))
+        filled.append((TableColumn(cost.key, "", cost.title, cost.origin, "crossover"), cells))
         for end, name in {"n": "value", "low": "low", "high": "high"}.items():
             data[f"{cost.key}_{end}"] = [math.nan if each is None else getattr(each.n, name) for each in answers]
     about = [(each.first, str(each.rows[0][1]["family"]), "ok") for each in found]
@@ -211,7 +211,7 @@ def labels(found: Sequence[Pairing]) -> list[Filled]:
     """Labels of a row: both modules, the conditions that differ, the sizes."""
 
     def column(key: str, header: str, texts: Iterable[str]) -> Filled:
-        return Column(key, "", header, "label"), [Cell(text) for text in texts]
+        return TableColumn(key, "", header, "label"), [Cell(text) for text in texts]
 
     sizes = [f"{each.rows[0][0]} to {each.rows[-1][0]} ({len(each.rows)})" for each in found]
     return [
@@ -223,7 +223,7 @@ def labels(found: Sequence[Pairing]) -> list[Filled]:
 
 
 def answer_cell(
-    pairing: Pairing, found: Crossover | None, sizes: Sequence[Size], said: Sequence[str], notes: Footnotes
+    pairing: Pairing, found: Crossover | None, sizes: Sequence[CostsAtSize], said: Sequence[str], notes: Footnotes
 ) -> Cell:
     """A crossover as text and in words, with what is said of it."""
     numbers = tuple(sorted({notes.number(sentence) for sentence in said}))
@@ -234,7 +234,7 @@ def answer_cell(
     return Cell(text_of(found, sizes), value, notes=numbers, detail=_in_words(pairing, found, sizes), origin=origin)
 
 
-def _in_words(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
+def _in_words(pairing: Pairing, found: Crossover, sizes: Sequence[CostsAtSize]) -> str:
     inside = f"n = {sizes[0].n} to {sizes[-1].n}"
     n = found.n.value
     if math.isnan(n):

@@ -7,7 +7,7 @@ from ctxbench.base.notes import Note
 from ctxbench.devices import Device, NotMeasurable
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.model.messages import Doing
-from ctxbench.model.metric import Column, Measurement, Metric, Pass, Quantity, Unit, by_mode
+from ctxbench.model.metric import Column, Measurement, Metric, Quantity, TimedPass, Unit, by_mode
 
 # The counter moves in steps of up to a tenth of a second; in a window this long a step is 1 %.
 WINDOW_S = 10.0
@@ -39,7 +39,7 @@ def idle_power(clock: Clock, device: Device) -> float:
     return (device.energy_j() - before) / (clock.now() - start)
 
 
-def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
+def time(measurement: Measurement, mode: Mode, one_pass: TimedPass) -> None:
     """Report the joules of a pass, or a note that says why there are none; the cache is not flushed between."""
     measurement.emit(Doing(f"energy_{mode}"))
     try:

@@ -12,7 +12,9 @@ from ctxbench.cli.printing import render, reporter
 from ctxbench.cli.signature import command_of
 from ctxbench.plugins.history import function
 
-Modules = Annotated[str, typer.Argument(metavar="MODULE[,MODULE]", help="path.py:Class of this repository, or keys.")]
+ModulesArgument = Annotated[
+    str, typer.Argument(metavar="MODULE[,MODULE]", help="path.py:Class of this repository, or keys.")
+]
 Runs = Annotated[
     list[Path] | None, typer.Option(help="A run folder, whose times stand at its commit; may be given several times.")
 ]
@@ -20,7 +22,7 @@ Runs = Annotated[
 
 @command_of(
     function.history,
-    modules=Given(Modules, split),
+    modules=Given(ModulesArgument, split),
     span=typer.Argument(metavar="[RANGE]"),
     last=typer.Option(min=1),
     runs=Runs,

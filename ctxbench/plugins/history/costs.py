@@ -27,7 +27,7 @@ NO_FILE = "name them as path.py:Class of this repository"
 
 
 @dataclass(frozen=True)
-class Point:
+class CommitNumber:
     """A number at a commit, which is the `index`-th; `environment` is that of the run that measured it."""
 
     index: int
@@ -36,20 +36,20 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Series:
+class CostSeries:
     """A quantity of a case over the commits that have it, the oldest first. `quantity` is a key of a quantity."""
 
     case: str
     quantity: str
-    points: tuple[Point, ...]
+    points: tuple[CommitNumber, ...]
 
 
 @dataclass(frozen=True)
-class Step:
+class CostChange:
     """A change from the commit before that has the number to the `index`-th: the later over the earlier."""
 
     index: int
-    series: Series
+    series: CostSeries
     ratio: Number
 
 
@@ -58,16 +58,16 @@ class History:
     """The commits, the oldest first, their series, and sentences on what is not there and on the last numbers."""
 
     commits: tuple[Commit, ...]
-    series: tuple[Series, ...]
+    series: tuple[CostSeries, ...]
     notes: tuple[str, ...]
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[CostChange]:
         """Each change, the oldest first: of a count or prediction any, of a time one whose interval does not hold 1.
 
         Times of two machines, and times without an interval, are not held against each other.
         """
         found = [
-            Step(after.index, series, ratio)
+            CostChange(after.index, series, ratio)
             for series in self.series
             for before, after in zip(series.points, series.points[1:], strict=False)
             if (ratio := _change(before, after))
@@ -89,7 +89,7 @@ def history(
     here = working_tree(Path.cwd())
     suite = suite_in_tree(suite, here.root)
     found = tuple(commits(here, span, last))
-    points: dict[tuple[str, str], list[Point]] = {}
+    points: dict[tuple[str, str], list[CommitNumber]] = {}
     notes: dict[str, list[str]] = {}
     remarks: list[str] = []
     with progress or Quiet() as shown:
@@ -99,7 +99,7 @@ def history(
             remarks = counted.remarks if counted.numbers else remarks
             for case, quantities in counted.numbers.items():
                 for key, ends in quantities.items():
-                    points.setdefault((case, key), []).append(Point(index, Number(*ends)))
+                    points.setdefault((case, key), []).append(CommitNumber(index, Number(*ends)))
             for reason in missing:
                 notes.setdefault(reason, []).append(commit.short)
     if not points:
@@ -108,11 +108,11 @@ def history(
     modules = {registry.own_name(name) for name in suite.file.modules}
     for path, run in measured:
         told += _add_run(run, path, found, modules, points)
-    series = (Series(*key, tuple(sorted(own, key=lambda point: point.index))) for key, own in points.items())
+    series = (CostSeries(*key, tuple(sorted(own, key=lambda point: point.index))) for key, own in points.items())
     return History(found, tuple(series), (*told, *remarks))
 
 
-def _change(before: Point, after: Point) -> Number | None:
+def _change(before: CommitNumber, after: CommitNumber) -> Number | None:
     """The later over the earlier number, if they differ and may be held against each other."""
     first, second = before.number, after.number
     if first.value == second.value or not first.value:
@@ -126,14 +126,14 @@ def _change(before: Point, after: Point) -> Number | None:
 
 
 @dataclass
-class Costs:
+class CommitCosts:
     """Costs by case and quantity: a value, and the ends of its interval if it has one; and remarks on them."""
 
     numbers: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
 
-def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[Costs, list[str]]:
+def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[CommitCosts, list[str]]:
     """Costs of each case at a commit, and reasons for modules or cases without any."""
     file = suite.file
     named = [*file.axes.device, *(str(case["device"]) for case in file.cases if "device" in case)]
@@ -141,7 +141,7 @@ def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[Costs, list[str]]:
     sheets = sheets_key(name for name in named if name != "auto")
     cache, key = Cache("history"), asked + sheets + installed_key()
     if kept := cache.read(key):
-        return Costs(**json.loads(kept)), []
+        return CommitCosts(**json.loads(kept)), []
     with baseline_tree(here, commit.name) as tree:
         costs, missing, is_whole = _counted(tree, suite)
     if is_whole and not missing:
@@ -149,9 +149,9 @@ def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[Costs, list[str]]:
     return costs, missing
 
 
-def _counted(tree: Tree, suite: Suite) -> tuple[Costs, list[str], bool]:
+def _counted(tree: Tree, suite: Suite) -> tuple[CommitCosts, list[str], bool]:
     """The costs in a tree, why some are missing, and whether all that was imported for them lies in the tree."""
-    costs = Costs()
+    costs = CommitCosts()
     imports: set[str] = set()
     with ForkServer(tree.root) as server:
         found = list_cases(server, suite, devices.META, tree)
@@ -183,7 +183,11 @@ def _in_short(reason: str) -> str:
 
 
 def _add_run(
-    run: RunData, path: Path, found: Sequence[Commit], modules: set[str], points: dict[tuple[str, str], list[Point]]
+    run: RunData,
+    path: Path,
+    found: Sequence[Commit],
+    modules: set[str],
+    points: dict[tuple[str, str], list[CommitNumber]],
 ) -> list[str]:
     """Put the measured times of a run at the commits of its modules' files; why it has none there."""
     sources = run.meta.get("sources") or {}
@@ -196,7 +200,7 @@ def _add_run(
         for each in stored_quantities():
             number = read_number(row, each) if each.has_interval else None
             if number and number.origin == "measured":
-                point = Point(names.index(commit), number, run.environment)
+                point = CommitNumber(names.index(commit), number, run.environment)
                 points.setdefault((row["case"], each.key), []).append(point)
                 added = True
     return [] if added else [f"{path} has no time of these modules at one of these commits, without changes"]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from ctxbench.base import disk
 from ctxbench.base.texts import one_line
 from ctxbench.model.metrics import quantity
-from ctxbench.plugins.history.costs import History, Series
+from ctxbench.plugins.history.costs import CostSeries, History
 from ctxbench.report.figures.style import plain
 from ctxbench.report.tables.cells import heading, text_of
 from ctxbench.table.table import Cell, Origin, Table, plain_table
@@ -80,7 +80,7 @@ def plot(history: History, path: Path) -> None:
     disk.write(path, drawn.getvalue(), is_named=True)
 
 
-def _cell(series: Series, index: int, is_step: bool) -> Cell:
+def _cell(series: CostSeries, index: int, is_step: bool) -> Cell:
     """The last number of a series at a commit; empty if it has none there."""
     numbers = [point.number for point in series.points if point.index == index]
     if not numbers:

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 # A rule takes an operator's positional arguments and its output, and gives multiply-accumulates.
-Rule = Callable[[Sequence[Any], Any], int]
+MacsRule = Callable[[Sequence[Any], Any], int]
 
 
-def _product(left: int) -> Rule:
+def _product(left: int) -> MacsRule:
     """Matrix product of arguments `left` [..., n, m] and `left + 1` [..., m, p], either of which may be a vector."""
 
     def rule(args: Sequence[Any], _: Any) -> int:
@@ -56,7 +56,7 @@ def _attention_backward(args: Sequence[Any], _: Any) -> int:
     return int(prod(query.shape[:-1]) * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1]))
 
 
-def _fused_attention(keys: int) -> Rule:
+def _fused_attention(keys: int) -> MacsRule:
     """Query [B, s, h, d] times key [B, t, h, d], and the affinity times value [B, t, h, e].
 
     Argument `keys` is t if it is given; of rows that are packed into one, [1, sum of s, h, d], the longest row's.
@@ -86,7 +86,7 @@ def _trilinear(args: Sequence[Any], _: Any) -> int:
     return prod(map(max, zip(*operands, strict=True)))
 
 
-def _distances(first: int) -> Rule:
+def _distances(first: int) -> MacsRule:
     """One square for each pair of rows and channel, of arguments `first` [..., n, d] and `first + 1` [..., m, d]."""
 
     def rule(args: Sequence[Any], _: Any) -> int:
@@ -112,22 +112,22 @@ def _einsum(args: Sequence[Any], _: Any) -> int:
     return prod(sizes.values())
 
 
-def _elements(each: int = 1) -> Rule:
+def _elements(each: int = 1) -> MacsRule:
     """A fixed cost for each output element."""
     return lambda args, output: each * output.numel()
 
 
-def _gradients(each: int = 1) -> Rule:
+def _gradients(each: int = 1) -> MacsRule:
     """A fixed cost for each element of the incoming gradient."""
     return lambda args, _: each * args[0].numel()
 
 
-def _affine_norm(weight: int) -> Rule:
+def _affine_norm(weight: int) -> MacsRule:
     """One for each element if argument `weight` is given, else none."""
     return lambda args, _: args[0].numel() if len(args) > weight and args[weight] is not None else 0
 
 
-def _affine_norm_backward(weight: int) -> Rule:
+def _affine_norm_backward(weight: int) -> MacsRule:
     """As the forward, once for each gradient that is asked for: the input's, the weight's; the bias's is a sum."""
     forward = _affine_norm(weight)
     return lambda args, output: forward(args, output) * sum(args[-1][:2])
@@ -143,7 +143,7 @@ def _wkv(args: Sequence[Any], output: Tensor) -> int:
     return 6 * output.numel()
 
 
-def _scan_backward(forward: Rule) -> Rule:
+def _scan_backward(forward: MacsRule) -> MacsRule:
     """Twice the forward: each multiplication has two gradients."""
     return lambda args, _: 2 * forward(args[1:], args[0])
 
@@ -178,7 +178,7 @@ _ATTENTION = (
 FLEX = "flex_attention"
 
 # Matrix products and convolutions.
-PRODUCTS: dict[str, Rule] = {
+PRODUCTS: dict[str, MacsRule] = {
     "aten::dot": _product(0),
     "aten::vdot": _product(0),
     "aten::mv": _product(0),
@@ -205,7 +205,7 @@ PRODUCTS: dict[str, Rule] = {
 }
 
 # All other operators that cost something. Matrix products inside them do not count a second time.
-OTHERS: dict[str, Rule] = {
+OTHERS: dict[str, MacsRule] = {
     **_SCANS,
     **{f"{name}_backward": _scan_backward(rule) for name, rule in _SCANS.items()},
     "aten::einsum": _einsum,

@@ -18,7 +18,7 @@ from ctxbench.base.number import Number
 from ctxbench.model.case import Case
 from ctxbench.plugins.memory.convention import UnpredictableError, convention
 from ctxbench.plugins.memory.explain import explain
-from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.remedy import remedies
@@ -26,14 +26,14 @@ from ctxbench.plugins.memory.step import MOST_IMAGES, described, largest_batch
 from ctxbench.plugins.memory.training import with_loss
 from ctxbench.registry.layout import OfMap
 from ctxbench.registry.slot import Slot
-from ctxbench.table.shown import Held, Shown
+from ctxbench.table.shown import CellKind, Shown
 
 # Groups of blocks beyond these are summed up in one line.
 LISTED_GROUPS, LEAST_SHARE = 12, 0.01
 
 
 def memory(
-    case: Case, mode: Mode, target: Device, plot: str | None, loss: str, optimizer: str, room: float | None
+    case: Case, mode: Mode, target: MemoryDevice, plot: str | None, loss: str, optimizer: str, room: float | None
 ) -> list[Shown]:
     """Live blocks at the predicted peak, in sentences and a table, and the peak under each remedy.
 
@@ -68,7 +68,7 @@ def memory(
         parts.append(Shown(f"- {_share_of_module(case, profile, without.peak_bytes)}"))
     if lower:
         rows = [(_mib(each.peak_bytes), _mib(profile.peak_bytes - each.peak_bytes), each.change) for each in lower]
-        columns: dict[str, Held] = {"peak then (MiB)": "predicted", "saves (MiB)": "predicted"}
+        columns: dict[str, CellKind] = {"peak then (MiB)": "predicted", "saves (MiB)": "predicted"}
         parts.append(Shown(columns={**columns, "what would lower the peak": "text"}, rows=rows))
     if case.autocast_dtype and target != "cpu":
         parts.append(Shown(f"- {Note('autocast_cuda')}"))
@@ -78,7 +78,7 @@ def memory(
     return parts
 
 
-def largest(case: Case, mode: Mode, device: Device, room: int) -> int:
+def largest(case: Case, mode: Mode, device: MemoryDevice, room: int) -> int:
     """The largest batch whose predicted peak is at most `room` bytes; one without a prediction does not fit."""
 
     def peak_of(batch: int) -> float:
@@ -114,7 +114,7 @@ def _at_the_peak(profile: MemoryProfile) -> Shown:
         rows.append((_mib(group.bytes), group.category, operator, group.where, size, str(group.count)))
     if rest := profile.groups()[len(large) :]:
         rows.append((_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller", "", "", "", ""))
-    columns: dict[str, Held] = dict.fromkeys(("MiB", "what", "made by", "at", "shape", "blocks"), "text")
+    columns: dict[str, CellKind] = dict.fromkeys(("MiB", "what", "made by", "at", "shape", "blocks"), "text")
     return Shown(columns=columns | {"MiB": "predicted", "blocks": "counted"}, rows=rows)
 
 

@@ -9,7 +9,7 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.model.metric import MIB, RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.memory.metric import TARGETS
-from ctxbench.report.figures.kind import Kind
+from ctxbench.report.figures.kind import FigureKind
 from ctxbench.report.figures.layout import NAME, PAGE, FigureSize, multiples, wrapped
 from ctxbench.report.figures.style import INK, SMALL, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
@@ -126,6 +126,6 @@ def _caption(courses: Sequence[Course], shown: Sequence[Course]) -> str:
 
 
 FIGURES = (
-    Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
+    FigureKind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
          has_memory, memory_over_time, order=80),
 )  # fmt: skip

@@ -80,14 +80,14 @@ def predict_memory(
     return replace(found, parts=(found.parts[0], *lines, *found.parts[1:]))
 
 
-def _card(name: str) -> devices.Known:
+def _card(name: str) -> devices.KnownDevice:
     """The device of a data sheet. UsageError for an unknown name."""
     if not name.endswith(".toml") and ".toml:" not in name and name not in devices.known():
         raise unknown("device", name, [*TARGETS, *devices.known()])
     return devices.sheets([name])[name]
 
 
-def _room(batch: str, card: devices.Known | None) -> float | None:
+def _room(batch: str, card: devices.KnownDevice | None) -> float | None:
     """The bytes that a step may take if the largest batch is asked for. UsageError without a card of known memory."""
     if not batch:
         return None
@@ -98,7 +98,7 @@ def _room(batch: str, card: devices.Known | None) -> float | None:
     return SURE_SHARE * card.memory_gib * 2**30 - (CUBLAS_BYTES if card.backend == "cuda" else 0)
 
 
-def _fits(card: devices.Known, peak: float) -> str:
+def _fits(card: devices.KnownDevice, peak: float) -> str:
     """Sentence on whether a peak in bytes fits the memory of a device."""
     if card.memory_gib is None:
         return f"- The data sheet of {card.title} has no memory_gib: whether the peak fits is not known."

@@ -27,10 +27,10 @@ from ctxbench.plugins.memory import transform_rules as transforms
 from ctxbench.plugins.memory.convolution_rules import winograd
 from ctxbench.plugins.memory.kernel_rules import Call, Sizes
 
-Device = Literal["cuda", "cuda-2020", "cpu"]
+MemoryDevice = Literal["cuda", "cuda-2020", "cpu"]
 _CUDA = ("cuda", "cuda-2020")
 _CPU = ("cpu",)
-_EVERY = get_args(Device)
+_EVERY = get_args(MemoryDevice)
 _POOLING = "avg_pool2d max_pool2d_with_indices"
 _POOLING_BACKWARD = "avg_pool2d_backward max_pool2d_with_indices_backward"
 
@@ -303,10 +303,10 @@ WORKSPACES = (
 
 
 @dataclass(frozen=True)
-class Table:
+class MemoryRules:
     """Memory rules of one device: kernels, block size, counting of host numbers, summing of gradients."""
 
-    device: Device
+    device: MemoryDevice
 
     def __post_init__(self) -> None:
         if self.device not in _EVERY:

@@ -11,13 +11,13 @@ from ctxbench.model.metric import MIB, Column, ColumnValues, Measurement, Metric
 from ctxbench.plugins.memory.convention import CONVENTION, is_bound
 
 if TYPE_CHECKING:
-    from ctxbench.plugins.memory.kernels import Device
-    from ctxbench.plugins.memory.profile import MemoryProfile, Step
+    from ctxbench.plugins.memory.kernels import MemoryDevice
+    from ctxbench.plugins.memory.profile import MemoryProfile, MemoryStep
 
 TARGETS = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
 
 
-def pass_of(measurement: Measurement, mode: Mode, device: "Device") -> "MemoryProfile":
+def pass_of(measurement: Measurement, mode: Mode, device: "MemoryDevice") -> "MemoryProfile":
     """The recorded pass of a mode on a kind of device. UnpredictableError if there is none."""
     from ctxbench.plugins.memory.predict import predict_peak
 
@@ -68,7 +68,7 @@ def _change_since(today: int, then: int, mode: str) -> list[Note]:
     return [Note("memory_changed", {"mode": mode, "now": now, "then": before})] * (now != before)
 
 
-def _timeline(steps: "Sequence[Step]") -> list[TimelineStep]:
+def _timeline(steps: "Sequence[MemoryStep]") -> list[TimelineStep]:
     from ctxbench.plugins.memory.timeline import thinned
 
     return [TimelineStep(at, steps[at].phase, steps[at].op, steps[at].live_bytes) for at in thinned(steps)]

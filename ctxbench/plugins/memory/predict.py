@@ -21,7 +21,7 @@ from ctxbench.meta.scan import on_meta_as_on_cpu
 from ctxbench.meta.without_compiler import has_compiler, without_compiler
 from ctxbench.plugins.memory.checked import unchecked
 from ctxbench.plugins.memory.convention import UnpredictableError
-from ctxbench.plugins.memory.kernels import Device, Table
+from ctxbench.plugins.memory.kernels import MemoryDevice, MemoryRules
 from ctxbench.plugins.memory.one_pass import backward, check_mode, forward, prepared, weight_tensors
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.tracker import Tracker
@@ -37,7 +37,7 @@ def predict_peak(
     module: nn.Module,
     *inputs: Any,
     mode: Mode,
-    device: Device = "cuda",
+    device: MemoryDevice = "cuda",
     autocast: torch.dtype | None = None,
     optimizer: str = "",
 ) -> MemoryProfile:
@@ -54,7 +54,7 @@ def predict_peak(
     check_mode(mode)
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         raise UnpredictableError("autocast around a prediction is not in it; give its dtype as `autocast`")
-    table = Table(device)
+    table = MemoryRules(device)
     name = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule) or name == COMPILED:
         raise UnpredictableError(

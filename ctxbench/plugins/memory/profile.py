@@ -53,7 +53,7 @@ class Allocation:
 
 
 @dataclass(slots=True)
-class Step:
+class MemoryStep:
     """One operator call, the most bytes in memory during it, with the blocks inside its kernel.
 
     These are `inner`; `workspace` bytes more may be taken by cuDNN.
@@ -102,7 +102,7 @@ class MemoryProfile:
     mode: str
     device: str
     weights_bytes: int
-    timeline: list[Step]
+    timeline: list[MemoryStep]
     allocations: list[Allocation]
     marks: dict[str, str]
     workspaces: dict[str, str]

@@ -16,7 +16,7 @@ from ctxbench.base.mode import Mode
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.memory.convention import UnpredictableError
-from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import Allocation, MemoryProfile
 
@@ -38,7 +38,7 @@ def remedies(
     module: nn.Module,
     *inputs: Any,
     mode: Mode,
-    device: Device = "cuda",
+    device: MemoryDevice = "cuda",
     autocast: torch.dtype | None = None,
     optimizer: str = "",
     profile: MemoryProfile | None = None,

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from ctxbench.plugins.memory.profile import Step
+from ctxbench.plugins.memory.profile import MemoryStep
 
 MOST_POINTS = 200
 
 
-def thinned(timeline: Sequence[Step], most: int = MOST_POINTS) -> list[int]:
+def thinned(timeline: Sequence[MemoryStep], most: int = MOST_POINTS) -> list[int]:
     """Positions of at most `most` steps: those at which the bytes or the phase changes, and the last.
 
     If these are too many: the lowest and the highest step (the first of equals) in each of many equally long parts of

@@ -13,8 +13,8 @@ from ctxbench.base.call_sites import CallSite, CallSites
 from ctxbench.meta.calls import Writer
 from ctxbench.plugins.memory.convention import BY_VALUES, UnpredictableError
 from ctxbench.plugins.memory.kernel_rules import Call
-from ctxbench.plugins.memory.kernels import INPUT_KEPT, Table
-from ctxbench.plugins.memory.profile import Allocation, Category, Phase, Step
+from ctxbench.plugins.memory.kernels import INPUT_KEPT, MemoryRules
+from ctxbench.plugins.memory.profile import Allocation, Category, MemoryStep, Phase
 from ctxbench.plugins.memory.training import OPTIMIZER
 
 # Dtypes of an index that chooses by value.
@@ -34,14 +34,14 @@ class Tracker(TorchDispatchMode):
     table does not know is added to `marks`.
     """
 
-    def __init__(self, table: Table, places: CallSites) -> None:
+    def __init__(self, table: MemoryRules, places: CallSites) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         self.table = table
         self.places = places
         self._writer = Writer(lambda tensor: tensor.is_meta)
         self.phase: Phase = "forward"
         self.allocations: list[Allocation] = []
-        self.timeline: list[Step] = []
+        self.timeline: list[MemoryStep] = []
         self.marks: dict[str, str] = {}
         self.unfused: dict[str, str] = {}  # line of an attention without a fused kernel -> the reason
         self.scans: dict[str, int] = {}  # line of a scan -> bytes that a fused kernel would move
@@ -120,7 +120,7 @@ class Tracker(TorchDispatchMode):
         call = Call(func, args, tuple(self._tensors((args, kwargs))), self.phase == "backward")
         self._refuse_data_dependent(call)
         place = self._place()
-        self.timeline.append(Step(call.name, self.phase, 0, place=place))
+        self.timeline.append(MemoryStep(call.name, self.phase, 0, place=place))
         reads = [self._blocks.get(self._key(tensor)) for tensor in call.tensors]
         for block in reads:
             if block is not None:

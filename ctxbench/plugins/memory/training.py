@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ctxbench.base.call_sites import CallSite
 from ctxbench.plugins.memory.convention import UnpredictableError
-from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.step import LOSSES, OPTIMIZERS
 
 OPTIMIZER = CallSite(node="the optimizer")
@@ -43,7 +43,7 @@ def with_loss(module: nn.Module, loss: str) -> nn.Module:
     return module if loss == LOSSES[0] else CrossEntropy(module)
 
 
-def stepped(weights: Sequence[Tensor], optimizer: str, device: Device) -> torch.optim.Optimizer:
+def stepped(weights: Sequence[Tensor], optimizer: str, device: MemoryDevice) -> torch.optim.Optimizer:
     """An optimizer after its first step, with its state, on weights that keep the gradients of that step.
 
     On a GPU of today the weights are in lists, several to a kernel; others take one after the other.

@@ -7,14 +7,14 @@ from typing import Any
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.model.case import EMPTY
 from ctxbench.model.messages import Doing
-from ctxbench.model.metric import Column, Measurement, Metric, Pass, RecordRow
+from ctxbench.model.metric import Column, Measurement, Metric, RecordRow, TimedPass
 
 # Rounds of a process at least: in each, a pass with the module, one without it, and the module alone.
 FEWEST_ROUNDS = 5
 TIMES = ("added", "alone")
 
 
-def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
+def time(measurement: Measurement, mode: Mode, one_pass: TimedPass) -> None:
     """Time passes with the module, without it, and the module alone, in turn, and report the medians.
 
     What it adds is the median of the differences of neighbours. Alone, it trains with a gradient to its input, as in

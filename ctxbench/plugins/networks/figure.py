@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from ctxbench.base.number import significant
 from ctxbench.model.metric import RecordRow
 from ctxbench.plugins.networks.in_slot import SLOT
-from ctxbench.report.figures.kind import Kind
+from ctxbench.report.figures.kind import FigureKind
 from ctxbench.report.figures.layout import PAGE, FigureSize, legend_below, names_of, parts, without_family
 from ctxbench.report.figures.style import INK, PAPER, SMALL, Drawing
 from ctxbench.report.panels import Panel, label_of
@@ -88,6 +88,6 @@ def _bars(drawing: Drawing, axes: Axes, records: Sequence[RecordRow], places: Se
 
 
 FIGURES = (
-    Kind("network", "MACs of networks", "rows of modules in networks",
+    FigureKind("network", "MACs of networks", "rows of modules in networks",
          has_network, macs_of_networks, drawn="always", order=90),
 )  # fmt: skip

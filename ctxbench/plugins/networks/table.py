@@ -15,7 +15,7 @@ from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import convention_lines, setup, values_in
 from ctxbench.report.tables.cells import Filled, failed_cell, heading, put_together
 from ctxbench.table.numbers import Numbers
-from ctxbench.table.table import Cell, Column, Origin, Table
+from ctxbench.table.table import Cell, Origin, Table, TableColumn
 
 HOW = (
     "alone: on the inputs that the network's slots get, all uses together, of memory the largest; added: (the "
@@ -41,10 +41,10 @@ def _network_table(run: RunData, every: Sequence[RecordRow], number: int) -> Tab
     """Table of the costs added by modules to one network under the same conditions."""
     rows = [row for row in every if row["module"] != EMPTY]
     empty = next((row for row in every if row["module"] == EMPTY), None)
-    filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(str(row["name"])) for row in rows])]
+    filled: list[Filled] = [(TableColumn("module", "", "Module", "label"), [Cell(str(row["name"])) for row in rows])]
     if any(row["settings"] for row in rows):
         settings = [Cell(str(row["settings"])) for row in rows]
-        filled.append((Column("settings", "", "Settings", "label"), settings))
+        filled.append((TableColumn("settings", "", "Settings", "label"), settings))
     data: dict[str, list[object]] = {name: [row[name] for row in rows] for name in ("module", "network", "shape")}
     units: dict[str, Unit] = {}
     for key, part in PARTS.items():
@@ -133,4 +133,4 @@ def _column(
         Cell(each.text(sign=sign), each.value) if each else failed_cell(row) if row["status"] != "ok" else Cell()
         for each, row in zip(shown, rows, strict=True)
     ]
-    return Column(f"{key}_{part}", heading(cost.title, own), header, origin, together), cells
+    return TableColumn(f"{key}_{part}", heading(cost.title, own), header, origin, together), cells

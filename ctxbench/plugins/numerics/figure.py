@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from ctxbench.model.metric import RecordRow
-from ctxbench.report.figures.kind import Kind
+from ctxbench.report.figures.kind import FigureKind
 from ctxbench.report.figures.layout import PAGE, FigureSize, multiples
 from ctxbench.report.figures.style import FAINT, TEXT, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
@@ -93,6 +93,6 @@ def _draw(drawing: Drawing, axes: Axes, each: _Module) -> None:
 
 
 FIGURES = (
-    Kind("energy", "Accumulated energy of the singular values", "rows with the metric spectrum",
+    FigureKind("energy", "Accumulated energy of the singular values", "rows with the metric spectrum",
          has_energy, energies, drawn="always", order=70),
 )  # fmt: skip

@@ -4,7 +4,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.mode import MODES, Mode
-from ctxbench.model.metric import Column, Measurement, Metric, Pass, Quantity, Unit, by_mode
+from ctxbench.model.metric import Column, Measurement, Metric, Quantity, TimedPass, Unit, by_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ SAME = 1e-9
 TITLES = {"infer": "Error of the output, infer", "train": "Error of the gradient, train"}
 
 
-def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
+def time(measurement: Measurement, mode: Mode, one_pass: TimedPass) -> None:
     """Report the relative error of a mode's output (infer) or of all parameters' gradients (train), or why none."""
     reason = _reason_not_measured(measurement)
     if not reason:

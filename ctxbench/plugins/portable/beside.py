@@ -7,7 +7,7 @@ from pathlib import Path
 from ctxbench.base.errors import UsageError
 from ctxbench.plugins.portable.found import PHONES, Found, found_of
 from ctxbench.results.csv_file import csv_rows
-from ctxbench.table.table import Cell, Column
+from ctxbench.table.table import Cell, TableColumn
 
 FOLDER = "results/portable-cpu"
 RECORDS = Path(__file__).resolve().parents[3] / FOLDER / "records.csv"
@@ -24,13 +24,13 @@ def stored() -> dict[str, dict[str, Found]]:
     return {row["module"]: found_of(row) for row in rows if row["portable_found"]}
 
 
-def on_phones(keys: Sequence[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:
+def on_phones(keys: Sequence[str]) -> tuple[list[tuple[TableColumn, list[Cell]]], str]:
     """A column with the number of targets of phones that take each block, and a sentence; none if no block is known."""
     found = {key: sum(stored()[key][name].converted for name in PHONES) for key in keys if key in stored()}
     if not found:
         return [], ""
     cells = [Cell(f"{found[key]} of {len(PHONES)}", found[key]) if key in found else Cell() for key in keys]
-    return [(Column("on_phones", "phones", "targets", "measured", "phones"), cells)], _SENTENCE
+    return [(TableColumn("on_phones", "phones", "targets", "measured", "phones"), cells)], _SENTENCE
 
 
 _SENTENCE = (

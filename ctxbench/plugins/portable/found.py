@@ -9,7 +9,7 @@ from ctxbench.model.metric import RecordRow
 
 # The targets that are runtimes of phones, by their names.
 PHONES = ("executorch", "coreml", "litert")
-Status = Literal["whole", "parts", "rule", "refused", "wrong", "failed", "absent"]
+TargetStatus = Literal["whole", "parts", "rule", "refused", "wrong", "failed", "absent"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Found:
     where the module draws random numbers. `versions` are those of the packages.
     """
 
-    status: Status
+    status: TargetStatus
     reason: str = ""
     outside: Sequence[str] = ()
     parts: int = 1

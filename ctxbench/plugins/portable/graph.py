@@ -28,7 +28,7 @@ _RANK = re.compile(r"\brank\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Call:
+class GraphCall:
     """A call of an operator: its name without namespace and overload, its line, the rank of its output."""
 
     operator: str
@@ -39,12 +39,12 @@ class Call:
         return f"{self.operator} ({self.line})" if self.line else self.operator
 
 
-def calls_of(graph: "Graph") -> Iterator[Call]:
+def calls_of(graph: "Graph") -> Iterator[GraphCall]:
     """The calls of a graph in order, without those that only take a result apart."""
     for node in graph.nodes:
         name = getattr(node.target, "__name__", str(node.target))
         if node.op == "call_function" and name != "getitem":
-            yield Call(_plain(name), line_of(node), _rank(node))
+            yield GraphCall(_plain(name), line_of(node), _rank(node))
 
 
 def _plain(name: str) -> str:
@@ -58,14 +58,14 @@ def _rank(node: "Node") -> int:
     return max((len(each.shape) for each in values if hasattr(each, "shape")), default=0)
 
 
-def outside_of(calls: Sequence[Call]) -> tuple[list[str], int]:
+def outside_of(calls: Sequence[GraphCall]) -> tuple[list[str], int]:
     """Operators outside of the accelerator, and in how many parts the graph runs: its own, and stretches of these."""
     is_inside = [call.operator == _DELEGATE for call in calls]
     outside = [str(call) for call, inside in zip(calls, is_inside, strict=True) if not inside]
     return outside, sum(is_inside) + [inside for inside, _ in groupby(is_inside)].count(False)
 
 
-def litert_calls(content: bytes) -> list[Call]:
+def litert_calls(content: bytes) -> list[GraphCall]:
     """The operators of a LiteRT file, which has no lines; the rank is the largest of their inputs and outputs."""
     from ai_edge_litert import schema_py_generated as schema
 
@@ -78,12 +78,12 @@ def litert_calls(content: bytes) -> list[Call]:
     graph: Any = schema.SubGraphT.InitFromObj(model.Subgraphs(0))
     ranks = [0 if tensor.shape is None else len(tensor.shape) for tensor in graph.tensors]
     return [
-        Call(operators[each.opcodeIndex], "", max(ranks[i] for i in (*each.inputs, *each.outputs) if i >= 0))
+        GraphCall(operators[each.opcodeIndex], "", max(ranks[i] for i in (*each.inputs, *each.outputs) if i >= 0))
         for each in graph.operators
     ]
 
 
-def exported_calls(model: "nn.Module", x: "Tensor") -> list[Call]:
+def exported_calls(model: "nn.Module", x: "Tensor") -> list[GraphCall]:
     """The calls of a module as exported, then those of its decomposition; none where it cannot be exported."""
     import torch
 
@@ -94,7 +94,7 @@ def exported_calls(model: "nn.Module", x: "Tensor") -> list[Call]:
         return []
 
 
-def blamed(text: str, calls: Sequence[Call], most_rank: int) -> Call | None:
+def blamed(text: str, calls: Sequence[GraphCall], most_rank: int) -> GraphCall | None:
     """The first call that an error's text names, or of a higher rank than `most_rank` where it speaks of a rank."""
     if _RANK.search(text) and (call := next((call for call in calls if call.rank > most_rank), None)):
         return call

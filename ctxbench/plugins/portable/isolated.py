@@ -13,14 +13,14 @@ from ctxbench.model.failures import describe_failure, signal_name
 from ctxbench.worker.processes import end_descendants, end_with_parent
 
 
-class Ended(Exception):
+class NoAnswer(Exception):
     """The process ended without an answer; the sentence says how."""
 
 
 def isolated(function: Callable[..., Any], *arguments: Any, limit_s: float) -> Any:
     """Return what `function` returns, called in a copy of this process; where none is forked, in a new interpreter.
 
-    Raises Ended with a sentence if it raised, ended its process, or took more than `limit_s` seconds.
+    Raises NoAnswer with a sentence if it raised, ended its process, or took more than `limit_s` seconds.
     """
     context: Any = get_context("fork" if this_machine.FORKS else "spawn")
     reader, writer = context.Pipe(duplex=False)
@@ -30,19 +30,19 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit_s: float) -> A
     writer.close()
     try:
         if not reader.poll(limit_s * this_machine.here.pace):
-            raise Ended(f"stopped after {limit_s:g} s")
+            raise NoAnswer(f"stopped after {limit_s:g} s")
         answer, failure = reader.recv()
     except EOFError:
         process.join()
         code = process.exitcode or 0
-        raise Ended(f"its process ended with {signal_name(-code) if code < 0 else f'exit code {code}'}") from None
+        raise NoAnswer(f"its process ended with {signal_name(-code) if code < 0 else f'exit code {code}'}") from None
     finally:
         reader.close()
         end_descendants(process.pid or 0)
         process.kill()
         process.join()
     if failure:
-        raise Ended(failure)
+        raise NoAnswer(failure)
     return answer
 
 

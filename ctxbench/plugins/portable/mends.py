@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ctxbench.plugins.portable.graph import Call
+from ctxbench.plugins.portable.graph import GraphCall
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,7 +86,7 @@ MENDS = (
 )
 
 
-def mend_of(call: Call | None) -> str:
+def mend_of(call: GraphCall | None) -> str:
     """Code to write instead of a call that is blamed; "" where no way is known."""
     fits = (mend for mend in MENDS if call and call.operator in mend.operators and call.rank >= mend.axes)
     return next((mend.instead for mend in fits), "")

@@ -29,7 +29,7 @@ class Portable(Settings):
 
 def count(measurement: Measurement) -> None:
     """Report what each target makes of the module in float32, converted in a process of its own."""
-    from ctxbench.plugins.portable.isolated import Ended, isolated
+    from ctxbench.plugins.portable.isolated import NoAnswer, isolated
 
     settings = Portable.of(measurement.settings)
     if wrong := [name for name in settings.portable_targets if name not in TARGETS]:
@@ -44,7 +44,7 @@ def count(measurement: Measurement) -> None:
         try:
             asked = (name, measurement.case, measurement.settings.seed)
             found[name] = isolated(try_target, *asked, limit_s=settings.portable_timeout_s)
-        except Ended as error:
+        except NoAnswer as error:
             found[name] = Found("failed", reason=str(error))
     measurement.report(columns_of(found))
 

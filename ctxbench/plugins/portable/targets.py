@@ -13,7 +13,7 @@ from ctxbench.base.temporary import temporary_folder
 from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.numerics.precision import drawn, relative_error
 from ctxbench.plugins.portable.found import Found
-from ctxbench.plugins.portable.graph import Call, blamed, calls_of, exported_calls, litert_calls, outside_of
+from ctxbench.plugins.portable.graph import GraphCall, blamed, calls_of, exported_calls, litert_calls, outside_of
 from ctxbench.plugins.portable.mends import mend_of
 from ctxbench.plugins.portable.rules import refused_by
 from ctxbench.plugins.runtimes.exported import export
@@ -47,7 +47,7 @@ class Converted:
     run: "Callable[[Tensor], Tensor] | None"
     outside: Sequence[str] = ()
     parts: int = 1
-    blamed: Call | None = None
+    blamed: GraphCall | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _one_size(target: Target, model: "nn.Module", x: "Tensor", is_drawn: bool) -
     return ""
 
 
-def _reason(error: Exception, model: "nn.Module", x: "Tensor") -> tuple[str, Call | None]:
+def _reason(error: Exception, model: "nn.Module", x: "Tensor") -> tuple[str, GraphCall | None]:
     """Words of an error, after the operator that it is about, with its line; and that call, where one is known."""
     said = str(error)
     lines = [each.strip() for each in said.splitlines() if each.strip() and not _PLACE.match(each.strip())]

@@ -16,9 +16,9 @@ from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.step import described
 from ctxbench.plugins.memory.training import with_loss
 from ctxbench.plugins.predict.operators import operators_in
-from ctxbench.plugins.predict.passes import Kernel, PassTime, time_of
+from ctxbench.plugins.predict.passes import PassTime, PredictedKernel, time_of
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.table.shown import Held, Shown
+from ctxbench.table.shown import CellKind, Shown
 
 # Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
 LISTED_GROUPS, LEAST_SHARE = 15, 0.01
@@ -57,7 +57,7 @@ def time(case: Case, mode: Mode, sheet: DeviceSpec, loss: str, optimizer: str) -
 
 def _by_operator(found: PassTime) -> Shown:
     """The kernels, alike ones together, the longest time first."""
-    groups: dict[tuple[str, ...], list[Kernel]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[PredictedKernel]] = defaultdict(list)
     for kernel in found.kernels:
         operator = kernel.operator
         key = (operator.name, operator.phase, str(operator.place), kernel.work.kind, kernel.bound)
@@ -73,7 +73,7 @@ def _by_operator(found: PassTime) -> Shown:
         ms = sum(kernel.ms for kernel in rest)
         rows.append((significant(ms), f"{ms / total:.0%}", "others", "", str(len(rest)), "", ""))
     headings = ("ms", "share", "operator", "at", "kernels", "class", "bound by")
-    columns: dict[str, Held] = dict.fromkeys(headings, "text")
+    columns: dict[str, CellKind] = dict.fromkeys(headings, "text")
     return Shown(columns=columns | {"ms": "predicted", "share": "predicted", "kernels": "counted"}, rows=rows)
 
 

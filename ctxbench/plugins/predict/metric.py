@@ -13,7 +13,7 @@ from ctxbench.plugins.memory.metric import pass_of
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet
 
 if TYPE_CHECKING:
-    from ctxbench.plugins.memory.kernels import Device
+    from ctxbench.plugins.memory.kernels import MemoryDevice
 
 CONVENTION = (
     "Predicted times: from data sheets and efficiencies that were fitted to other kernels, not measured; 80 % band; "
@@ -42,7 +42,7 @@ def _predict(measurement: Measurement, mode: Mode, on: DeviceSpec) -> None:
     case, key = measurement.case, f"latency_{mode}"
     era = measurement.settings.memory_device
     try:
-        device: Device = "cpu" if on.backend == "cpu" else era
+        device: MemoryDevice = "cpu" if on.backend == "cpu" else era
         recorded = pass_of(measurement, mode, device)
         operators = measurement.once(f"operators {mode} {device}", lambda: operators_in(recorded))
         found = time_of(operators, on, case.dtype, era)

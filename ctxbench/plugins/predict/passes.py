@@ -24,7 +24,7 @@ ERAS_NOTE = 1.5
 
 
 @dataclass(frozen=True)
-class Kernel:
+class PredictedKernel:
     """A kernel, the dtype that it computes in, and its predicted time on a device, milliseconds without the launch."""
 
     operator: Operator
@@ -53,7 +53,7 @@ class PassTime:
     era: Era
     host_us: float
     host_origin: Literal["assumed", "scaled", "measured"]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[PredictedKernel, ...]
 
     @property
     def is_launch_bound(self) -> bool:
@@ -65,7 +65,7 @@ class PassTime:
         """The share of the kernels' time that is in classes without measurements."""
         return self._share(lambda kernel: kernel.rate.is_assumed)
 
-    def _share(self, counts: Callable[[Kernel], bool]) -> float:
+    def _share(self, counts: Callable[[PredictedKernel], bool]) -> float:
         total = sum(kernel.ms for kernel in self.kernels)
         return sum(kernel.ms for kernel in self.kernels if counts(kernel)) / total if total else 0.0
 
@@ -140,7 +140,7 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     )
 
 
-def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
+def errors_of(kernels: Sequence[PredictedKernel], total_ms: float) -> dict[str, float]:
     """The parts of the error of a pass that takes `total_ms`: the device's, each class's, the kernels' own, training's.
 
     The kernels of a class in one pass err alike; the errors of several classes average out. A pass with gradients has
@@ -161,14 +161,14 @@ def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
     }
 
 
-def _kernels(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str, era: Era) -> tuple[Kernel, ...]:
+def _kernels(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str, era: Era) -> tuple[PredictedKernel, ...]:
     """The kernels of a pass; those that do the same work are priced once."""
     autocast = DTYPES[dtype].autocast
     sheet.peak(autocast or ("float32" if dtype == TF32_CONVOLUTIONS else dtype))
     known = cache(lambda own: effects_of(sheet, era, autocast or own))
     priced = cache(lambda work, own: _priced(work, rate(work, known(own), own), (sheet, own, era)))
     return tuple(
-        Kernel(each, work, own, *priced(work, own))
+        PredictedKernel(each, work, own, *priced(work, own))
         for each in operators
         for work in each.works
         for own in (each.dtype if autocast or each.dtype == "float64" else _computed_in(work, dtype, sheet),)

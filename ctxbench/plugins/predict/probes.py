@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ctxbench.base.errors import UsageError, unknown
 
-Shapes = Sequence[tuple[int, ...]]
+InputShapes = Sequence[tuple[int, ...]]
 # Of each class a kernel as large as a segmentation head's on GPUs, and two sizes on processors, whose caches matter.
 KERNELS = {
     "cuda": (
@@ -91,12 +91,12 @@ class Probe(nn.Module):
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelProbe:
     """Probe of a name: a module and the shapes of its inputs."""
 
     name: str
     module: nn.Module
-    shapes: Shapes
+    shapes: InputShapes
 
     def inputs(self, device: torch.device | str) -> list[Tensor]:
         """Random numbers from 0 to 1, in memory of their own; on the meta device none."""
@@ -108,7 +108,7 @@ class Kernel:
         return lambda: self.module(*tensors)
 
 
-def kernel(name: str) -> Kernel:
+def kernel(name: str) -> KernelProbe:
     """The kernel of this name. UsageError for one that this version does not know."""
     *words, sizes = _split(name)
     what = " ".join(words)
@@ -118,7 +118,7 @@ def kernel(name: str) -> Kernel:
         function, shapes = _MAKERS[what](*sizes)
     except TypeError:
         raise UsageError(f"kernel {name!r} of a calibration does not have the sizes of {what!r}") from None
-    return Kernel(name, Probe(function), shapes)
+    return KernelProbe(name, Probe(function), shapes)
 
 
 def _split(name: str) -> "tuple[*tuple[str, ...], tuple[int, ...]]":
@@ -126,24 +126,28 @@ def _split(name: str) -> "tuple[*tuple[str, ...], tuple[int, ...]]":
     return (*(word for word in words if not word.isdigit()), tuple(int(word) for word in words if word.isdigit()))
 
 
-Made = tuple[Callable[..., Any], Shapes]
+FunctionWithInputs = tuple[Callable[..., Any], InputShapes]
 
 
-def _product(batch: int, m: int, n: int, k: int) -> Made:
+def _product(batch: int, m: int, n: int, k: int) -> FunctionWithInputs:
     if batch == 1:
         return torch.mm, [(m, k), (k, n)]
     return torch.bmm, [(batch, m, k), (batch, k, n)]
 
 
-def _convolution(images: int, inputs: int, outputs: int, side: int, size: int, groups: int, dilation: int) -> Made:
+def _convolution(
+    images: int, inputs: int, outputs: int, side: int, size: int, groups: int, dilation: int
+) -> FunctionWithInputs:
     shapes = [(images, inputs, size, size), (outputs, inputs // groups, side, side)]
     return lambda x, w: functional.conv2d(x, w, padding=side // 2 * dilation, groups=groups, dilation=dilation), shapes
 
 
-def _gradient(which: int) -> Callable[..., Made]:
+def _gradient(which: int) -> Callable[..., FunctionWithInputs]:
     mask = [which == place for place in range(3)]
 
-    def make(images: int, inputs: int, outputs: int, side: int, size: int, groups: int, dilation: int) -> Made:
+    def make(
+        images: int, inputs: int, outputs: int, side: int, size: int, groups: int, dilation: int
+    ) -> FunctionWithInputs:
         _, (data, weight) = _convolution(images, inputs, outputs, side, size, groups, dilation)
         pad, apart = [side // 2 * dilation] * 2, [dilation] * 2
 
@@ -157,14 +161,14 @@ def _gradient(which: int) -> Callable[..., Made]:
     return make
 
 
-def _softmax_gradient(rows: int, columns: int) -> Made:
+def _softmax_gradient(rows: int, columns: int) -> FunctionWithInputs:
     def function(grad: Tensor, out: Tensor) -> Any:
         return torch.ops.aten._softmax_backward_data(grad, out, -1, torch.float32)
 
     return function, [(rows, columns)] * 2
 
 
-def _layer_norm_gradient(rows: int, columns: int) -> Made:
+def _layer_norm_gradient(rows: int, columns: int) -> FunctionWithInputs:
     def function(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor) -> Any:
         return torch.ops.aten.native_layer_norm_backward(
             grad, x, [columns], mean, rstd, weight, weight, [True, True, True]
@@ -173,7 +177,7 @@ def _layer_norm_gradient(rows: int, columns: int) -> Made:
     return function, [(rows, columns), (rows, columns), (rows, 1), (rows, 1), (columns,)]
 
 
-def _batch_norm_gradient(images: int, channels: int, places: int) -> Made:
+def _batch_norm_gradient(images: int, channels: int, places: int) -> FunctionWithInputs:
     def function(grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor) -> Any:
         return torch.ops.aten.native_batch_norm_backward(
             grad, x, weight, None, None, mean, rstd, True, 1e-5, [True, True, True]
@@ -182,7 +186,7 @@ def _batch_norm_gradient(images: int, channels: int, places: int) -> Made:
     return function, [(images, channels, places)] * 2 + [(channels,)] * 3
 
 
-def _small(operators: int) -> Made:
+def _small(operators: int) -> FunctionWithInputs:
     """As many operators on one number: what an operator costs that computes nothing."""
 
     def function(x: Tensor) -> Tensor:
@@ -193,7 +197,7 @@ def _small(operators: int) -> Made:
     return function, [(1,)]
 
 
-_MAKERS: dict[str, Callable[..., Made]] = {
+_MAKERS: dict[str, Callable[..., FunctionWithInputs]] = {
     "product": _product,
     "convolution": _convolution,
     "convolution input": _gradient(0),

@@ -16,7 +16,7 @@ from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
 
 PeakDtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
-Figure = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class DeviceSpec(BaseModel):
@@ -30,17 +30,17 @@ class DeviceSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
-    peak_tflops: dict[PeakDtype, Figure]
-    bandwidth_gb_s: Figure
-    memory_gib: Figure | None = None
-    l2_mib: Figure
-    power_w: Figure | None = None
+    peak_tflops: dict[PeakDtype, PositiveNumber]
+    bandwidth_gb_s: PositiveNumber
+    memory_gib: PositiveNumber | None = None
+    l2_mib: PositiveNumber
+    power_w: PositiveNumber | None = None
     processors: Annotated[int, Field(gt=0)]
     source: dict[str, list[str]] = {}
     backend: Literal["cuda", "cpu"] = "cuda"
-    host_us: Figure | None = None
-    launch_us: Figure | None = None
-    kernels_ms: dict[str, Figure] = {}
+    host_us: PositiveNumber | None = None
+    launch_us: PositiveNumber | None = None
+    kernels_ms: dict[str, PositiveNumber] = {}
 
     def peak(self, dtype: str) -> float:
         """FLOP/s in a dtype. UsageError if the device has no unit for it."""

@@ -28,14 +28,14 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import CONDITIONS, Shape
 from ctxbench.model.messages import Message, Values
 from ctxbench.plugins.memory.convention import UnpredictableError
-from ctxbench.plugins.memory.kernels import Device as Kind
+from ctxbench.plugins.memory.kernels import MemoryDevice as Kind
 from ctxbench.plugins.memory.one_pass import prepared, run_pass, weight_tensors
 from ctxbench.plugins.predict.probes import kernel
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.profile.advice import advice
 from ctxbench.plugins.profile.costs import Roof, Span
 from ctxbench.plugins.profile.measured import Recorder, measure, torch_profiler
-from ctxbench.plugins.profile.profile import Pass, Profile, Source
+from ctxbench.plugins.profile.profile import Pass, Profile, SourceLines
 from ctxbench.plugins.profile.python import sampled
 from ctxbench.plugins.profile.static import Known, known, predicted
 from ctxbench.plugins.profile.traces import write_traces
@@ -55,7 +55,7 @@ SMALL_CALLS = 200
 
 
 @dataclass(frozen=True)
-class Subject:
+class ProfileSubject:
     """Subject of a profile: a module and its input, on one device or on meta, and the dtype of its passes."""
 
     module: nn.Module
@@ -82,7 +82,7 @@ def profile_case(case: Case, modes: Sequence[Mode], sheet: DeviceSpec | None, tr
     about = f"{case.title} {list(case.shape)} {case.computed_in}"
     try:
         if sheet is not None:
-            subject = Subject(*case.on_meta(), about, case.dtype)
+            subject = ProfileSubject(*case.on_meta(), about, case.dtype)
             profile, calls = predicted_profile(subject, modes, sheet)
         else:
             profile, calls = _measured_case(case, modes, about)
@@ -104,17 +104,17 @@ def profile_module(
     try:
         if target is not None:
             x = trained_input(module, torch.empty(shape, device="meta", dtype=own))
-            subject = Subject(module, x, about, dtype)
+            subject = ProfileSubject(module, x, about, dtype)
             return predicted_profile(subject, asked, target)[0]
         x = trained_input(module, torch.randn(shape, device=tensor.device, dtype=own))
-        subject = Subject(module, x, about, dtype)
+        subject = ProfileSubject(module, x, about, dtype)
         steps = {mode: partial(_step, subject, mode) for mode in asked}
         return measured_profile(subject, steps, devices.device(str(tensor.device)))[0]
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
 
 
-def _step(subject: Subject, mode: Mode) -> Step:
+def _step(subject: ProfileSubject, mode: Mode) -> Step:
     """A pass of a module in a mode, in the autocast of its dtype."""
     subject.module.train(mode == "train")
 
@@ -145,14 +145,14 @@ def _measured_case(case: Case, asked: Sequence[Mode], about: str) -> tuple[Profi
 
         torch._inductor.config.cpp.enable_kernel_profile = True  # the profiler sees a CPU's kernels, too
     measurement.load()
-    subject = Subject(measurement.model, measurement.x, about, case.dtype, measurement.execution.compiles)
+    subject = ProfileSubject(measurement.model, measurement.x, about, case.dtype, measurement.execution.compiles)
     steps = {mode: lambda mode=mode: measurement.first_pass(mode).step for mode in asked}
     profile, calls = measured_profile(subject, steps, measurement.device)
     passes = {mode: replace(each, notes=[*each.notes, *notes]) for mode, each in profile.passes.items()}
     return replace(profile, passes=passes), calls
 
 
-def predicted_profile(subject: Subject, modes: Sequence[Mode], sheet: DeviceSpec) -> tuple[Profile, Timelines]:
+def predicted_profile(subject: ProfileSubject, modes: Sequence[Mode], sheet: DeviceSpec) -> tuple[Profile, Timelines]:
     """The profile on the device of a data sheet, and its calls one after another. Nothing is measured."""
     passes: dict[Mode, Pass] = {}
     calls: dict[Mode, Sequence[Span]] = {}
@@ -165,7 +165,7 @@ def predicted_profile(subject: Subject, modes: Sequence[Mode], sheet: DeviceSpec
 
 
 def measured_profile(
-    subject: Subject, steps: Mapping[Mode, Callable[[], Step]], device: devices.Device
+    subject: ProfileSubject, steps: Mapping[Mode, Callable[[], Step]], device: devices.Device
 ) -> tuple[Profile, Timelines]:
     """The profile as measured on the device of the module, and the calls of a pass. `steps` make a pass of a mode."""
     dtype = subject.autocast or getattr(torch, DTYPES[subject.dtype].parameters)
@@ -190,7 +190,7 @@ def measured_profile(
     return Profile(subject.about, name, passes, sources_of(passes.values())), calls
 
 
-def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
+def _known(subject: ProfileSubject, mode: Mode, kind: Kind, roof: Roof) -> Known:
     """Facts that need no clock; of a compiled module the compiler decides what runs."""
     if subject.compiles:
         return Known(missing=["no MACs and no bytes: the compiler decides what runs; --execution eager tells them"])
@@ -198,7 +198,7 @@ def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
     return known(*given, mode=mode, device=kind, dtype=subject.dtype, autocast=subject.autocast, roof=roof)
 
 
-def _recorded(subject: Subject, mode: Mode, seen: Misread) -> Recorder:
+def _recorded(subject: ProfileSubject, mode: Mode, seen: Misread) -> Recorder:
     """The calls of one pass, each with its place; on a CPU, `seen` watches them, too."""
     recorder = Recorder(subject.module)
     subject.x.grad = None
@@ -237,7 +237,7 @@ def roof_of(device: devices.Device, clock: Clock, dtype: torch.dtype) -> Roof:
     return Roof(flops, bandwidth, seconds(f"small {SMALL_CALLS}") / SMALL_CALLS)
 
 
-def sources_of(passes: Iterable[Pass]) -> list[Source]:
+def sources_of(passes: Iterable[Pass]) -> list[SourceLines]:
     """The functions that the costs are booked to, as far as their source is to be had."""
     places = [cost.place for each in passes for cost in each.costs]
     lines = [line for place in places for line in (place.own, place.inner) if line is not None]
@@ -249,10 +249,10 @@ def sources_of(passes: Iterable[Pass]) -> list[Source]:
     return [source for source in found if source is not None]
 
 
-def _source(file: str, first: int, last: int) -> Source | None:
+def _source(file: str, first: int, last: int) -> SourceLines | None:
     below = linecache.getlines(file)[first - 1 :]
     try:
         block = inspect.getblock(below)
     except (TokenError, SyntaxError):
         block = below[: last - first + 1]
-    return Source(file, first, [line.rstrip("\n") for line in block]) if block else None
+    return SourceLines(file, first, [line.rstrip("\n") for line in block]) if block else None

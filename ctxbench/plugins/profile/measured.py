@@ -29,7 +29,7 @@ _COMPILED = ("triton_", "graph_")
 
 
 # The calls of a pass that are matched, each with its place, and what is between those that are computed again.
-Calls = Sequence[tuple[str, CallSite]]
+PlacedCalls = Sequence[tuple[str, CallSite]]
 END = ("", UNKNOWN)
 
 
@@ -46,7 +46,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class TimedKernel:
     """GPU kernel of the event with the id `by`, in nanoseconds."""
 
     name: str
@@ -102,7 +102,7 @@ class _Open:
 class _Matching:
     """Books the events of one pass. Without `calls`, of a compiled module, each kernel is booked to no place."""
 
-    calls: Calls | None
+    calls: PlacedCalls | None
     spans: list[Span] = field(default_factory=list)
     by_id: dict[int, Span] = field(default_factory=dict)
     _at: int = 0
@@ -182,7 +182,7 @@ def _is_operator(name: str) -> bool:
     return name.startswith(_COMPILED) or ("::" in name and not name.startswith(("autograd::", "torch::autograd::")))
 
 
-def spans_of(events: Sequence[Event], kernels: Sequence[Kernel], calls: Calls | None) -> list[Span]:
+def spans_of(events: Sequence[Event], kernels: Sequence[TimedKernel], calls: PlacedCalls | None) -> list[Span]:
     """The operator calls of a pass, by their start, from the profiler's events, a GPU's kernels, and `Recorder.calls`.
 
     An operator of PyTorch that is no known call is UNKNOWN's, so that its time is not lost.
@@ -205,7 +205,7 @@ def spans_of(events: Sequence[Event], kernels: Sequence[Kernel], calls: Calls | 
 class Profiler(Protocol):
     """Runs a step under PyTorch's profiler."""
 
-    def __call__(self, step: Callable[[], object]) -> tuple[Sequence[Event], Sequence[Kernel]]: ...
+    def __call__(self, step: Callable[[], object]) -> tuple[Sequence[Event], Sequence[TimedKernel]]: ...
 
 
 @dataclass
@@ -221,7 +221,7 @@ def measure(
     step: Step,
     clock: Clock,
     profiler: Profiler,
-    calls: Calls | None,
+    calls: PlacedCalls | None,
     costs: Costs,
     seconds: float,
 ) -> Times:
@@ -245,7 +245,7 @@ def measure(
 def torch_profiler(kind: str) -> Profiler:
     """PyTorch's own profiler, on a device of this kind."""
 
-    def run(step: Callable[[], object]) -> tuple[Sequence[Event], Sequence[Kernel]]:
+    def run(step: Callable[[], object]) -> tuple[Sequence[Event], Sequence[TimedKernel]]:
         with quiet_kineto(), torch.autograd.profiler.profile(use_device=None if kind == "cpu" else kind) as profiler:
             step()
         return _read(profiler.kineto_results.events())
@@ -253,13 +253,13 @@ def torch_profiler(kind: str) -> Profiler:
     return run
 
 
-def _read(found: Iterable[Any]) -> tuple[list[Event], list[Kernel]]:
+def _read(found: Iterable[Any]) -> tuple[list[Event], list[TimedKernel]]:
     """Kineto's events: those of threads, and those of the device with the event that each was started by."""
     events, kernels = [], []
     for each in found:
         start, end = each.start_ns(), each.end_ns()
         if each.device_type() != torch._C._autograd.DeviceType.CPU:
-            kernels.append(Kernel(each.name(), start, end, each.linked_correlation_id()))
+            kernels.append(TimedKernel(each.name(), start, end, each.linked_correlation_id()))
         elif not each.is_user_annotation():
             number, thread = each.sequence_nr(), each.start_thread_id()
             events.append(Event(each.name(), start, end, thread, number, each.correlation_id()))

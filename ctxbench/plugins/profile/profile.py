@@ -23,7 +23,7 @@ BYS: tuple[By, ...] = ("line", "submodule", "operator")
 # Which line an operator is booked to: the innermost of a person's own code, or of any code outside PyTorch.
 Lines = Literal["own", "inner"]
 LINES: tuple[Lines, ...] = ("own", "inner")
-Bound = Literal["arithmetic", "bandwidth", "calls", "copies", ""]
+PartBound = Literal["arithmetic", "bandwidth", "calls", "copies", ""]
 # All rows are of the same passes: so many at least.
 QUIET = 3
 # What of the costs is added up.
@@ -71,7 +71,7 @@ class Part:
         return self.flops / self.moved_bytes if self.moved_bytes else 0.0
 
     @property
-    def bound(self) -> Bound:
+    def bound(self) -> PartBound:
         """Bound of its time; "" where its work is unknown."""
         if not self.calls:
             return ""
@@ -83,7 +83,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceLines:
     """A function's lines, from line `first` of `file`."""
 
     file: str
@@ -253,7 +253,7 @@ class Profile:
     about: str
     device: str
     passes: Mapping[Mode, Pass]
-    sources: Sequence[Source] = ()
+    sources: Sequence[SourceLines] = ()
 
     def code(self, line: Line) -> str:
         """The text of a line, without its indentation; empty where its source is not to be had."""

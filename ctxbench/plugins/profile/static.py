@@ -15,7 +15,7 @@ from ctxbench.meta.autocast import Autocast
 from ctxbench.plugins.macs.counter import UncountableError, count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
-from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.predict.operators import Operator, operators_in
@@ -46,7 +46,13 @@ class Known:
 
 
 def known(
-    module: nn.Module, *inputs: Any, mode: Mode, device: Device, dtype: str, autocast: torch.dtype | None, roof: Roof
+    module: nn.Module,
+    *inputs: Any,
+    mode: Mode,
+    device: MemoryDevice,
+    dtype: str,
+    autocast: torch.dtype | None,
+    roof: Roof,
 ) -> Known:
     """The costs of one pass of `module` on `inputs`, which may be on meta, on a kind of device; without times."""
     found = Known()

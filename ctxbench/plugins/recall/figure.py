@@ -9,7 +9,7 @@ from ctxbench.base.number import significant
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantities, quantity
 from ctxbench.plugins.recall.metric import KINDS, accuracy_of, first_of
-from ctxbench.report.figures.kind import Kind
+from ctxbench.report.figures.kind import FigureKind
 from ctxbench.report.figures.labels import freeze_layout, place_labels
 from ctxbench.report.figures.layout import PAGE, FigureSize, names_of, parts, without_family, wrapped
 from ctxbench.report.figures.points import front_of
@@ -169,8 +169,8 @@ def _against(
 
 
 FIGURES = (
-    Kind("recall", "Recall by task", "two rows with the metric recall",
+    FigureKind("recall", "Recall by task", "two rows with the metric recall",
          has_recall, recall_by_task, drawn="always", order=100),
-    Kind("ability", "Ability against cost", "two rows with the metric recall, and what they cost",
+    FigureKind("ability", "Ability against cost", "two rows with the metric recall, and what they cost",
          has_ability, ability, drawn="always", order=110),
 )  # fmt: skip

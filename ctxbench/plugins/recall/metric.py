@@ -13,13 +13,13 @@ from ctxbench.base.clocks import usable_cores
 from ctxbench.base.errors import UsageError
 from ctxbench.base.notes import Note
 from ctxbench.base.number import Number
-from ctxbench.model.case import Measure, Numbers, Repeats, Seconds
+from ctxbench.model.case import Measure, Repeats, Seconds, WholeNumber
 from ctxbench.model.messages import Doing
 from ctxbench.model.metric import Column, Measurement, Metric, Quantity, RecordRow, Settings, Unit
 from ctxbench.plugins.recall import RECIPE
 
 if TYPE_CHECKING:
-    from ctxbench.plugins.recall.scenes import Task
+    from ctxbench.plugins.recall.scenes import SceneTask
     from ctxbench.plugins.recall.training import Trained
 
 KINDS = ("segment", "global", "lookup", "where")
@@ -58,7 +58,7 @@ class Recall(Settings):
     """
 
     recall_tasks: list[str] = Field(["segment", "global", "lookup-8"], min_length=1)
-    recall_shape: list[Numbers] = Field([*USUAL_SHAPE], min_length=3, max_length=3)
+    recall_shape: list[WholeNumber] = Field([*USUAL_SHAPE], min_length=3, max_length=3)
     recall_steps: Repeats = 800
     recall_segment_steps: Repeats = 300
     recall_seeds: Repeats = 5
@@ -84,7 +84,7 @@ def compute(measurement: Measurement) -> None:
     """Train on each task with each seed, and report what they reached; or what the stored run reached."""
     from ctxbench.meta.influence import gradient_reaches
     from ctxbench.plugins.recall.scenes import task_of
-    from ctxbench.plugins.recall.training import Network, repeats, trainings
+    from ctxbench.plugins.recall.training import SceneNetwork, repeats, trainings
 
     settings = Recall.of(measurement.settings)
     channels, height, width = settings.recall_shape
@@ -103,7 +103,7 @@ def compute(measurement: Measurement) -> None:
             values = {"recall_gradient": row["recall_gradient"], "recall_s": float(row["recall_s"])}
             measurement.report({**values, "recall_recipe": RECIPE})
             return
-        Network(make, *shape)  # tells a module that does not fit, or returns another shape
+        SceneNetwork(make, *shape)  # tells a module that does not fit, or returns another shape
         reached = gradient_reaches(make, shape)
         found = trainings(
             make, shape, tasks, settings.recall_seeds, lambda text: measurement.emit(Doing(f"recall: {text}"))
@@ -152,7 +152,7 @@ def _report(measurement: Measurement, asked: Collection[str], curve: Mapping[str
     measurement.report({"recall_curve": json.dumps(curve)})
 
 
-def _summary(task: "Task", found: "Sequence[Trained]", steps: int, cells: int) -> dict[str, Any]:
+def _summary(task: "SceneTask", found: "Sequence[Trained]", steps: int, cells: int) -> dict[str, Any]:
     """Of the seeds of a task: accuracies in percent, their median (of `segment` the mean), how many learned.
 
     The steps to 90 % are None where most seeds never reached it.

@@ -16,7 +16,7 @@ from torch.nn import functional
 from ctxbench.base.errors import UsageError
 from ctxbench.base.extras import lacking
 
-Part = Literal["train", "select", "test"]
+SceneSplit = Literal["train", "select", "test"]
 DIGITS, PIXELS = 10, 64
 # Images for training and for choosing the learning rate; the rest is for the test.
 _TRAINING, _CHOOSING = 1200, 300
@@ -28,7 +28,7 @@ SITES, REGIONS, NOISE = 24, 4, 1.0
 
 
 @dataclass(frozen=True)
-class Task:
+class SceneTask:
     """`segment`, `global`, `where`, or `lookup-K` with K marks in a scene."""
 
     kind: Literal["segment", "global", "lookup", "where"]
@@ -39,7 +39,7 @@ class Task:
         return f"lookup-{self.marks}" if self.kind == "lookup" else self.kind
 
 
-def task_of(name: str, height: int, width: int) -> Task:
+def task_of(name: str, height: int, width: int) -> SceneTask:
     """The task of this name in scenes of so many cells. UsageError for an unknown one, and for too small a scene."""
     found = re.fullmatch(r"(segment|global|where)|lookup-(\d+)", name)
     if not found or found[2] == "0":
@@ -47,14 +47,14 @@ def task_of(name: str, height: int, width: int) -> Task:
     if height * width < 2:
         raise UsageError(f"a scene of {height} x {width} cells has no second cell")
     if not found[2]:
-        return Task(name)  # type: ignore[arg-type]  # matched above
+        return SceneTask(name)  # type: ignore[arg-type]  # matched above
     marks = int(found[2])
     if marks > MARKS or 2 * marks > height * width:
         raise UsageError(
             f"{name} needs two cells for each mark: a scene of {height} x {width} cells has room for "
             f"{min(MARKS, height * width // 2)} marks (at most {MARKS})"
         )
-    return Task("lookup", marks)
+    return SceneTask("lookup", marks)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,9 @@ def inputs_of(height: int, width: int) -> int:
     return PIXELS + MARK_SIGNS + 1 + height + width
 
 
-def scenes(task: Task, batch: int, height: int, width: int, part: Part, generator: torch.Generator) -> Scenes:
+def scenes(
+    task: SceneTask, batch: int, height: int, width: int, part: SceneSplit, generator: torch.Generator
+) -> Scenes:
     """Random scenes; the digits are images of this part alone (in `segment` the means of the training images)."""
     n = height * width
     size = (batch, height, width)
@@ -147,7 +149,7 @@ def _marks_of(batch: int, generator: torch.Generator) -> Tensor:
 
 
 @cache
-def _images(part: Part) -> tuple[Tensor, Tensor]:
+def _images(part: SceneSplit) -> tuple[Tensor, Tensor]:
     """Images [count, 64] from 0 to 1, and their digits. UsageError without scikit-learn."""
     if sentence := lacking("recall", "recall"):
         raise UsageError(sentence)

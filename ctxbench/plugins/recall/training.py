@@ -18,7 +18,7 @@ from ctxbench.base.clocks import FORKS, usable_cores
 from ctxbench.base.errors import UsageError
 from ctxbench.base.forks import Forks
 from ctxbench.model.failures import describe_failure
-from ctxbench.plugins.recall.scenes import DIGITS, Part, Scenes, Task, inputs_of, scenes
+from ctxbench.plugins.recall.scenes import DIGITS, Scenes, SceneSplit, SceneTask, inputs_of, scenes
 
 HIDDEN = 128
 BATCH, DECAY, CLIP = 32, 1e-2, 1.0
@@ -41,8 +41,8 @@ SOLVED = 0.8
 # The seed of the trainings that choose a learning rate, and how many others there are where these disagree.
 CHOOSING_SEED, MOST_SEEDS = 1000, 8
 
-MakeModule = Callable[[], nn.Module]
-Shape = tuple[int, int, int]
+BlockMaker = Callable[[], nn.Module]
+SceneShape = tuple[int, int, int]
 
 
 class CellNorm(nn.LayerNorm):
@@ -52,7 +52,7 @@ class CellNorm(nn.LayerNorm):
         return super().forward(x.movedim(1, -1)).movedim(-1, 1).contiguous()
 
 
-class Network(nn.Module):
+class SceneNetwork(nn.Module):
     """Two 1x1 convolutions that see a cell, the module, and a 1x1 classifier that sees the cell and the module's
     output.
 
@@ -60,7 +60,7 @@ class Network(nn.Module):
     sum of two unknown digits teaches neither.
     """
 
-    def __init__(self, make_module: MakeModule, channels: int, height: int, width: int) -> None:
+    def __init__(self, make_module: BlockMaker, channels: int, height: int, width: int) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(inputs_of(height, width), HIDDEN, 1),
@@ -145,19 +145,23 @@ def plan(seeds: int) -> Generator[list[Wanted], list[Trained], list[Trained]]:
 
 
 def trainings(
-    make_module: MakeModule, shape: Shape, tasks: Mapping[Task, int], seeds: int, told: Callable[[str], object]
-) -> dict[Task, list[Trained]]:
+    make_module: BlockMaker,
+    shape: SceneShape,
+    tasks: Mapping[SceneTask, int],
+    seeds: int,
+    told: Callable[[str], object],
+) -> dict[SceneTask, list[Trained]]:
     """All trainings of a module on `tasks`, whose values are their steps: as many at a time as there are cores.
 
     `told` gets a sentence after each, with the median accuracy of the tasks that are done. An accuracy depends on
     nothing but rate and seed.
     """
     plans = {task: plan(seeds) for task in tasks}
-    found: dict[Task, list[Trained]] = {}
+    found: dict[SceneTask, list[Trained]] = {}
     with Forks.ours(), _pool() as pool:
-        rounds: dict[Task, list[Future[Trained]]] = {}
+        rounds: dict[SceneTask, list[Future[Trained]]] = {}
 
-        def ask(task: Task, wanted: Sequence[Wanted]) -> None:
+        def ask(task: SceneTask, wanted: Sequence[Wanted]) -> None:
             rounds[task] = [
                 pool.submit(train, make_module, shape, task, seed, tasks[task], rate) for rate, seed in wanted
             ]
@@ -186,7 +190,9 @@ def _pool() -> Executor:
     return ProcessPoolExecutor(len(usable_cores()), get_context("fork")) if FORKS else ThreadPoolExecutor(1)
 
 
-def train(make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float = RATES[0]) -> Trained:
+def train(
+    make_module: BlockMaker, shape: SceneShape, task: SceneTask, seed: int, steps: int, rate: float = RATES[0]
+) -> Trained:
     """Train on `shape` (channels, height, width) and test. The same seed gives the same on one machine.
 
     UsageError with the line of the module that raised: an exception that comes from another process has no line.
@@ -199,7 +205,9 @@ def train(make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: i
         raise UsageError(f"the training on {task.name} failed: {describe_failure(error).message}") from error
 
 
-def _trained(make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float) -> Trained:
+def _trained(
+    make_module: BlockMaker, shape: SceneShape, task: SceneTask, seed: int, steps: int, rate: float
+) -> Trained:
     start = monotonic()
     run = _Run(make_module, shape, task, seed, steps, rate)
     diverged = run.train()
@@ -208,7 +216,7 @@ def _trained(make_module: MakeModule, shape: Shape, task: Task, seed: int, steps
     return Trained(rate, accuracy, selected, shuffled, run.learned, monotonic() - start, diverged, run.losses)
 
 
-def repeats(make_module: MakeModule, shape: Shape, task: Task) -> bool:
+def repeats(make_module: BlockMaker, shape: SceneShape, task: SceneTask) -> bool:
     """True if a few steps give the same losses twice: a module that draws outside of torch's generator does not."""
     first, second = (_Run(make_module, shape, task, 0, REPEATED_STEPS, RATES[0]) for _ in range(2))
     for run in (first, second):
@@ -229,11 +237,13 @@ def _share(found: Tensor, batch: Scenes) -> float:
 
 
 class _Run:
-    def __init__(self, make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float) -> None:
+    def __init__(
+        self, make_module: BlockMaker, shape: SceneShape, task: SceneTask, seed: int, steps: int, rate: float
+    ) -> None:
         torch.manual_seed(seed)
         self.task, self.shape, self.steps = task, shape, steps
         self.generator = torch.Generator().manual_seed(seed)
-        self.network = Network(make_module, *shape)
+        self.network = SceneNetwork(make_module, *shape)
         self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=rate, weight_decay=DECAY)
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
             self.optimizer, rate, total_steps=steps, pct_start=RISE, cycle_momentum=False
@@ -241,7 +251,7 @@ class _Run:
         self.learned: int | None = None
         self.losses: list[float] = []
 
-    def scenes(self, count: int, part: Part) -> Scenes:
+    def scenes(self, count: int, part: SceneSplit) -> Scenes:
         generator = self.generator if part == "train" else torch.Generator().manual_seed(SEEDS_OF[part])
         return scenes(self.task, count, *self.shape[1:], part, generator)
 
@@ -271,7 +281,7 @@ class _Run:
         ]
         return torch.stack(losses).sum()
 
-    def score(self, part: Part, count: int = TESTED) -> float:
+    def score(self, part: SceneSplit, count: int = TESTED) -> float:
         """Score in scenes of this part, from 0 to 1: the mean IoU of `segment`, else the share of cells."""
         batch = self.scenes(count, part)
         found = self._answers(batch)

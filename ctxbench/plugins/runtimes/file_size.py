@@ -1,10 +1,10 @@
 """Facts of an exported module: duration of the export, the file, the operators left by the runtime."""
 
 from ctxbench.base.mode import Mode
-from ctxbench.model.metric import MIB, Column, Measurement, Metric, Pass, Quantity, Unit
+from ctxbench.model.metric import MIB, Column, Measurement, Metric, Quantity, TimedPass, Unit
 
 
-def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
+def time(measurement: Measurement, mode: Mode, one_pass: TimedPass) -> None:
     """Report what the execution says of the module that it built; nothing where it built none."""
     measurement.report(measurement.built.facts)
 

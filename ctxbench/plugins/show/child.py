@@ -10,7 +10,7 @@ from ctxbench.model.case import Case
 from ctxbench.plugins.macs.counter import MacCount, UncountableError, count_macs
 from ctxbench.plugins.macs.tools.table import as_tools
 from ctxbench.plugins.macs.training import count_training_macs
-from ctxbench.table.shown import Held, Shown
+from ctxbench.table.shown import CellKind, Shown
 
 
 def costs(case: Case, by_operator: bool, tools: list[str]) -> list[Shown]:
@@ -57,5 +57,5 @@ def _by_operator(counts: Mapping[str, MacCount]) -> Shown:
             macs = count.by_operator.get(operator)
             cells += ["", ""] if macs is None else [f"{macs:,}", f"{macs / count.macs:.1%}"]
         rows.append((operator.removeprefix("aten::"), *cells))
-    columns: dict[str, Held] = {title: "counted" for name in counts for title in (name, f"of {name}")}
+    columns: dict[str, CellKind] = {title: "counted" for name in counts for title in (name, f"of {name}")}
     return Shown(columns={"operator": "label", **columns}, rows=rows)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from ctxbench.plugins.twins.gains import twins
 from ctxbench.plugins.twins.records import NAMES, PLAIN
-from ctxbench.table.table import Cell, Column
+from ctxbench.table.table import Cell, TableColumn
 
 
-def gains_of(keys: Sequence[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:
+def gains_of(keys: Sequence[str]) -> tuple[list[tuple[TableColumn, list[Cell]]], str]:
     """A column for each source that has one of these modules, and a sentence on them; none and "" where none has.
 
     A cell is the gain in points with its 95 % interval; that of a key without twins is empty.
@@ -20,7 +20,7 @@ def gains_of(keys: Sequence[str]) -> tuple[list[tuple[Column, list[Cell]]], str]
             measure = source.source.measure
             texts = {key: gain.text(decimals=1, sign="+") for key, gain in gains.items()}
             cells = [Cell(texts[key], gains[key].value) if key in texts else Cell() for key in keys]
-            column = Column(f"gain_{name}", "published gain", measure, "published", "published gain")
+            column = TableColumn(f"gain_{name}", "published gain", measure, "published", "published gain")
             found.append((column, cells))
     return found, _SENTENCE if found else ""
 

@@ -27,7 +27,7 @@ class _Strict(BaseModel):
     model_config = STRICT
 
 
-class Record(_Strict):
+class TrainedNetwork(_Strict):
     """A trained network: the `block` in its `body`, trained by a `recipe`; `data` is the data set with the size.
 
     The block is a key of the registry, PLAIN, or a name that the registry does not have. `printed` holds accuracy in
@@ -68,7 +68,7 @@ class Records(_Strict):
     software: str
     measure: str
     repeats: Literal["recipe", "setting"]
-    rows: Annotated[dict[str, Record], Field(min_length=1)]
+    rows: Annotated[dict[str, TrainedNetwork], Field(min_length=1)]
 
     @property
     def twins(self) -> list[Mapping[str, float]]:

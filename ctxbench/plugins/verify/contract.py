@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Outcome = Literal["passed", "failed", "not applicable", "not decided"]
+CheckOutcome = Literal["passed", "failed", "not applicable", "not decided"]
 
 CHANNELS = 64
 # Odd, not square, and 99 positions: enough for the hams' default rank of 64.
@@ -29,7 +29,7 @@ class CheckResult:
     """
 
     name: str
-    outcome: Outcome
+    outcome: CheckOutcome
     fact: str
     hint: str = ""
     required: bool = True

@@ -26,7 +26,7 @@ STOPS = (
 
 
 @dataclass(frozen=True)
-class Setting:
+class PassSetting:
     """Number of images of a pass, its mode, and how its input and the gradient that arrives lie in memory."""
 
     images: int
@@ -52,7 +52,7 @@ def exact_gradients(subject: Subject) -> CheckResult:
     remarks: list[str] = []
     kinks = 0
     for images, training in ((1, True), (1, False), (2, True), (2, False)):
-        setting = Setting(images, training)
+        setting = PassSetting(images, training)
         point = _point(subject, setting, 0)
         if point is None:
             remarks.append(f"{setting}: refused")
@@ -80,7 +80,7 @@ def _summary(subject: Subject, declared: bool, remarks: list[str], kinks: int) -
     return passed("; ".join([fact, *remarks[:1]]))
 
 
-def _point(subject: Subject, setting: Setting, draw: int) -> Point | None:
+def _point(subject: Subject, setting: PassSetting, draw: int) -> Point | None:
     """The module at a drawn input; None where it refuses one image."""
     module = subject.randomised(draw).train(setting.training)
     try:
@@ -91,7 +91,7 @@ def _point(subject: Subject, setting: Setting, draw: int) -> Point | None:
         return None
 
 
-def _against_values(subject: Subject, setting: Setting, declared: bool) -> tuple[str, CheckResult | None]:
+def _against_values(subject: Subject, setting: PassSetting, declared: bool) -> tuple[str, CheckResult | None]:
     """Verdict of differences on the gradients for contiguous tensors, and the result where they are other ones."""
     for draw in range(DRAWS):
         point = _point(subject, setting, draw)
@@ -113,7 +113,7 @@ def _against_values(subject: Subject, setting: Setting, declared: bool) -> tuple
 
 def _other(
     point: Point,
-    setting: Setting,
+    setting: PassSetting,
     gradients: Mapping[str, Tensor],
     others: list[tuple[dict[str, Tensor], float]],
     declared: bool,
@@ -136,7 +136,7 @@ def _other(
     return failed(fact + f": of {listed(own)}, a backward of its own" * bool(own), OWN_BACKWARD)
 
 
-def _fact(setting: Setting, name: str, share: float) -> str:
+def _fact(setting: PassSetting, name: str, share: float) -> str:
     return f"of {setting}, the gradient of {name} is off by {significant(100 * share, 2)} %"
 
 
@@ -150,11 +150,11 @@ LAID_OUT: dict[str, Order] = {
 ARRIVING: dict[str, Order] = {"contiguous": LAID_OUT["contiguous"], "positions first": positions_first}
 
 
-def _gradients(point: Point, setting: Setting) -> dict[str, Tensor]:
+def _gradients(point: Point, setting: PassSetting) -> dict[str, Tensor]:
     return point.gradients(LAID_OUT[setting.laid_out], ARRIVING[setting.arriving])
 
 
-def _other_orders(point: Point, setting: Setting) -> Iterator[tuple[Setting, str, float]]:
+def _other_orders(point: Point, setting: PassSetting) -> Iterator[tuple[PassSetting, str, float]]:
     """The settings in which another order in memory gives another gradient: of what, and by which share."""
     expected = _gradients(point, setting)
     largest = max(float(each.norm()) for each in expected.values())
@@ -190,7 +190,7 @@ def _contiguous(each: Any) -> Any:
     return each.contiguous() if isinstance(each, Tensor) else each
 
 
-def _blamed(point: Point, setting: Setting) -> str:
+def _blamed(point: Point, setting: PassSetting) -> str:
     """The sentence on PyTorch's own backward that reads a gradient in a wrong order; "" if there is none."""
     with Replayed() as replayed:
         _gradients(point, setting)

@@ -19,9 +19,9 @@ from ctxbench.model.published import COUNTS as COUNTED
 from ctxbench.model.published import Printed, Published
 from ctxbench.model.read_suite import read_published
 from ctxbench.plugins.audit import finding, function
-from ctxbench.plugins.audit.counts import Counts
+from ctxbench.plugins.audit.counts import BlockCounts
 from ctxbench.plugins.audit.differences import broken
-from ctxbench.plugins.audit.finding import Finding, Verdict
+from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.recount import Recount, whole
 from ctxbench.plugins.audit.table import audit_table, summary
 from ctxbench.plugins.audit.verdicts import judge
@@ -66,7 +66,9 @@ def test_what_is_no_figure_is_refused(text: str) -> None:
         Printed.parse(text)
 
 
-def audited(numbers: Mapping[str, int | str], rows: Mapping[str, Any], **about: Any) -> dict[tuple[str, str], Finding]:
+def audited(
+    numbers: Mapping[str, int | str], rows: Mapping[str, Any], **about: Any
+) -> dict[tuple[str, str], AuditFinding]:
     """The findings about a table whose counts are invented; a text is the reason why there is none."""
     table = Published.model_validate({**published(rows), "shape": [1, 8, 4, 4], **about})
 
@@ -458,9 +460,9 @@ def test_counts_are_kept_between_runs(monkeypatch: pytest.MonkeyPatch, tmp_path:
     asked: list[str] = []
 
     class Loader:
-        def ask(self, case: Case, question: str, kind: Any, names: list[str]) -> Counts:
+        def ask(self, case: Case, question: str, kind: Any, names: list[str]) -> BlockCounts:
             asked.append(case.module)
-            return Counts(dict.fromkeys(names, 7), {})
+            return BlockCounts(dict.fromkeys(names, 7), {})
 
     entries = {key: registry.get(key) for key in ("se", "gc")}
     cases = [Case(key, each.reference, {}, (1, 16, 4, 4), each.defaults) for key, each in entries.items()]
@@ -529,7 +531,7 @@ def test_the_example_in_the_docs_names_every_key_and_is_a_table(tmp_path: Path) 
     path = tmp_path / "paper.toml"
     path.write_text(text)
     read_published(str(path))
-    for model in (Published, form.PublishedRow, form.Alternative, form.Bound, form.Keep):
+    for model in (Published, form.PublishedRow, form.Alternative, form.LeastFigure, form.Keep):
         for key in model.model_fields:
             assert re.search(rf"\b{key}\b", text), key
     page = (ROOT / "docs" / "plugins" / "audit.md").read_text(encoding="utf-8")

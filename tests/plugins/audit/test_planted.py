@@ -13,7 +13,7 @@ from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
 from ctxbench.model.published import COUNTS, Published
 from ctxbench.plugins.audit.child import count_case
-from ctxbench.plugins.audit.finding import Finding, Verdict
+from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.recount import Recount
 from ctxbench.plugins.audit.table import of_columns
 from ctxbench.plugins.audit.verdicts import judge
@@ -69,7 +69,7 @@ def honest_blocks() -> dict[tuple[str, str], str]:
     return found
 
 
-def audited(tmp_path: Path, figures: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Finding]:
+def audited(tmp_path: Path, figures: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], AuditFinding]:
     """The findings about a table of networks, which a file builds, or of blocks."""
     builders = tmp_path / "networks.py"
     builders.write_text(

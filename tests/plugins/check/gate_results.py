@@ -12,14 +12,14 @@ from ctxbench.base.number import Number
 from ctxbench.plugins.check import ci_files, terminal
 from ctxbench.plugins.check.power import Spread
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult, OutputVerdict
-from ctxbench.plugins.check.rows import RowKey, RowVerdict, Status, Verdict
+from ctxbench.plugins.check.rows import GateVerdict, RowKey, RowVerdict, Status
 from ctxbench.plugins.check.self_test import SelfTest
 
 SA, HAM = "sa-1x64x32x32", "ham_nmf-1x64x32x32"
 
 
 def measured(
-    row: RowKey, verdict: Verdict, change: float, low: float, high: float, replicates: int, reason: str
+    row: RowKey, verdict: GateVerdict, change: float, low: float, high: float, replicates: int, reason: str
 ) -> RowVerdict:
     return RowVerdict(row, "measured", verdict, Number(change, low, high), 0.002, replicates, reason)
 

@@ -42,7 +42,7 @@ from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now
 from ctxbench.plugins.check.rules import BELOW, GateRule
 from ctxbench.plugins.check.texts import accepting, label_of, remarks
 from ctxbench.plugins.check.trees import baseline_tree, working_tree
-from ctxbench.plugins.check.wire import OperatorCall, PairRow
+from ctxbench.plugins.check.wire import PairRow, WrittenCall
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -916,8 +916,8 @@ def test_a_regression_says_which_operators_are_new_and_on_which_line(
 
 
 def test_operators_that_differ_are_told_by_the_line_that_has_more_or_fewer() -> None:
-    def call(op: str, line: int, text: str, *shape: int) -> OperatorCall:
-        return OperatorCall(op, shape, f"block.py:{line}", text)
+    def call(op: str, line: int, text: str, *shape: int) -> WrittenCall:
+        return WrittenCall(op, shape, f"block.py:{line}", text)
 
     before = [call("exp", 3, "x = x.exp()", 2, 2), call("softmax", 4, "x = x.softmax(1)", 2, 2)]
     moved = [replace(each, line="block.py:9") for each in before]

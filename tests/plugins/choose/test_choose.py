@@ -16,7 +16,7 @@ from ctxbench.base.number import Number
 from ctxbench.model.case import Case
 from ctxbench.plugins.choose.choice import Candidate, answer, is_tied, ordered
 from ctxbench.plugins.choose.command import size_in_bytes
-from ctxbench.table.table import Cell, Column
+from ctxbench.table.table import Cell, TableColumn
 
 # A data sheet without a size of memory.
 MINE = """
@@ -142,9 +142,9 @@ def test_local_blocks_say_so_and_may_be_left_out(command: Callable[..., Done], m
 
 
 def test_columns_of_plugins_stand_before_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def columns(keys: list[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:
+    def columns(keys: list[str]) -> tuple[list[tuple[TableColumn, list[Cell]]], str]:
         cells = [Cell("+1") if key == "sa" else Cell() for key in keys]
-        return [(Column("gain", "gain", "mIoU", "published"), cells)], "Gains are published."
+        return [(TableColumn("gain", "gain", "mIoU", "published"), cells)], "Gains are published."
 
     monkeypatch.setattr("ctxbench.report.beside.loaded", lambda kind: {"beside": [columns]}[kind])
     changed = candidate("sa", 300, 1.0)

@@ -15,7 +15,7 @@ from ctxbench.base.number import Number
 from ctxbench.model.read_suite import available, load
 from ctxbench.model.record import columns
 from ctxbench.report.write import write_report
-from ctxbench.results.claims import Missing, Outcome, Rows, Verdict, claims_of, faster, for_each, tally
+from ctxbench.results.claims import ClaimVerdict, Missing, Outcome, Rows, claims_of, faster, for_each, tally
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
@@ -116,7 +116,7 @@ def test_settings_that_cannot_be_read_are_none(cell: str) -> None:
 def test_the_committed_run_and_what_it_is_without_rows(suite: str) -> None:
     frame = committed(suite)
     whole = verdicts(suite, frame)
-    assert set(whole) <= set(Verdict)
+    assert set(whole) <= set(ClaimVerdict)
     assert set(whole) != {"undecided"}
     two = frame[frame["module"].isin(sorted(frame["module"].unique())[:2])]
     twice = pd.concat([frame, frame], ignore_index=True)

@@ -16,7 +16,7 @@ from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import Case, Measure
 from ctxbench.plugins.cluster import sweep as sweeping
-from ctxbench.plugins.cluster.sweep import Part, bundles, sweep
+from ctxbench.plugins.cluster.sweep import SweepPart, bundles, sweep
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
@@ -27,7 +27,7 @@ PROCESSES = 3
 def run(path: Path, slots: Sequence[ScriptedSlot], grouped: Sequence[Sequence[Case]]) -> RunFolder:
     folder = RunFolder.open(path) if (path / "run.json").exists() else RunFolder.create(path, {})
     plan = Plan(Measure(processes=PROCESSES), ["params", "latency"])
-    sweep([Part(folder, grouped, slots)], plan, Quiet())
+    sweep([SweepPart(folder, grouped, slots)], plan, Quiet())
     return folder
 
 
@@ -198,7 +198,7 @@ def test_parts_are_measured_at_the_same_time(tmp_path: Path) -> None:
     parts = []
     for name in ("h100", "a100"):
         folder = RunFolder.create(tmp_path / name, {})
-        parts.append(Part(folder, [[case] for case in cases(4)], [ScriptedSlot(f"{name}/1", begin=begin)]))
+        parts.append(SweepPart(folder, [[case] for case in cases(4)], [ScriptedSlot(f"{name}/1", begin=begin)]))
     sweep(parts, Plan(Measure(processes=PROCESSES), ["params", "latency"]), Quiet())
     for part in parts:
         assert set(part.folder.frame()["slot"]) == {part.slots[0].name}

@@ -101,7 +101,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     assert frame["params"].iloc[0] == 8 * 3 + 3 + 3 * 8 + 8
 
     settings = {"": {"width": 4}, "linear": {"reduction": 4}}
-    request = comparison.Request([f"{file}:Mine"], ["sa", "linear"], settings, str(suite))
+    request = comparison.ComparisonRequest([f"{file}:Mine"], ["sa", "linear"], settings, str(suite))
     now = one.meta["environment"]
     run = comparison.measure(request, now, reuse=tmp_path / "one", out=tmp_path / "two")
     second, held = run.frame().set_index("module"), frame.set_index("module")
@@ -257,7 +257,7 @@ def test_a_wrong_name_is_refused_before_anything_runs(file: Path, options: list[
 def test_names_that_do_not_fit_together_are_refused(
     file: Path, tmp_path: Path, candidates: list[str], settings: dict[str, dict[str, Any]], sentence: str
 ) -> None:
-    request = comparison.Request([c.format(file=file) for c in candidates], ["linear"], settings)
+    request = comparison.ComparisonRequest([c.format(file=file) for c in candidates], ["linear"], settings)
     with pytest.raises(UsageError, match=sentence):
         comparison.measure(request, {}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -273,7 +273,7 @@ def test_the_suite_measures_the_whole_registry_with_every_metric() -> None:
 def test_an_ablation_has_a_figure_over_the_hyper_parameter_with_the_most_values(file: Path) -> None:
     overrides = Overrides(metrics=["params", "latency"])
     settings: dict[str, dict[str, Any]] = {"Local": {"kernel": [3, 5, 7]}, "Mine": {"width": 3}}
-    request = comparison.Request([f"{file}:Local", f"{file}:Mine"], ["sa"], settings, overrides=overrides)
+    request = comparison.ComparisonRequest([f"{file}:Local", f"{file}:Mine"], ["sa"], settings, overrides=overrides)
     loaded, keys = comparison._suite(request)
     (figure,) = loaded.file.figures
     assert (figure.name, figure.title, figure.x) == ("settings", "Costs of Local by kernel", "kernel")

@@ -11,7 +11,7 @@ from ctxbench.model.metrics import quantity
 from ctxbench.plugins.compare.comparison import _beside_eager
 from ctxbench.plugins.compare.ranking import Ranking, Standing, front, ranked, sentences
 from ctxbench.plugins.compare.table import execution_table, ranking_table
-from ctxbench.table.table import Cell, Column, Table
+from ctxbench.table.table import Cell, Table, TableColumn
 
 
 def cell(table: Table, module: str, column: str) -> Cell:
@@ -93,8 +93,8 @@ def test_the_front_leaves_out_what_other_work_disturbed_as_the_sentence_does() -
 
 
 def test_columns_of_plugins_are_of_modules_with_their_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    def columns(keys: list[str]) -> tuple[list[tuple[Column, list[Cell]]], str]:
-        return [(Column("gain", "gain", "mIoU", "published"), [Cell(key) for key in keys])], "Gains are published."
+    def columns(keys: list[str]) -> tuple[list[tuple[TableColumn, list[Cell]]], str]:
+        return [(TableColumn("gain", "gain", "mIoU", "published"), [Cell(key) for key in keys])], "Gains are published."
 
     monkeypatch.setattr("ctxbench.report.beside.loaded", lambda kind: {"beside": [columns]}[kind])
     labels = ("mine", "sa", "sa (heads=2)")

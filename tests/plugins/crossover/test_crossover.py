@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from ctxbench.base.number import Number
-from ctxbench.plugins.crossover.crossover import Crossover, Size, crossover, ratio_between
+from ctxbench.plugins.crossover.crossover import CostsAtSize, Crossover, crossover, ratio_between
 
 GRID = (64, 256, 1024, 4096, 16384)
 Law = Callable[[int], float]
 
 
 def counted(first: Law, second: Law, grid: Sequence[int] = GRID) -> Crossover:
-    return crossover([Size(n, Number(first(n)), Number(second(n))) for n in grid], exact=True)
+    return crossover([CostsAtSize(n, Number(first(n)), Number(second(n))) for n in grid], exact=True)
 
 
 def timed(ms: Sequence[float], number: int = 1) -> Number:
@@ -28,9 +28,9 @@ def timed(ms: Sequence[float], number: int = 1) -> Number:
     return Number(median, low, high, processes=processes)
 
 
-def of_ratios(ratios: Sequence[Sequence[float]], grid: Sequence[int] = GRID) -> list[Size]:
+def of_ratios(ratios: Sequence[Sequence[float]], grid: Sequence[int] = GRID) -> list[CostsAtSize]:
     """Times whose ratio in each round is given, a line a size."""
-    return [Size(n, timed(line), timed([1.0] * len(line))) for n, line in zip(grid, ratios, strict=True)]
+    return [CostsAtSize(n, timed(line), timed([1.0] * len(line))) for n, line in zip(grid, ratios, strict=True)]
 
 
 def test_power_laws_cross_where_they_do_by_hand() -> None:
@@ -79,7 +79,7 @@ def test_equal_costs_have_no_crossover() -> None:
 
 
 def test_times_without_noise_cross_at_a_point() -> None:
-    found = crossover([Size(n, timed([512.0 * n] * 3), timed([float(n) ** 2] * 3)) for n in GRID], exact=False)
+    found = crossover([CostsAtSize(n, timed([512.0 * n] * 3), timed([float(n) ** 2] * 3)) for n in GRID], exact=False)
     assert [found.n.value, found.n.low, found.n.high] == pytest.approx([512, 512, 512], rel=1e-9)
 
 
@@ -128,7 +128,7 @@ def test_times_that_are_nowhere_told_apart_have_no_crossover() -> None:
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_with_too_few_processes_there_is_no_interval(rounds: int) -> None:
     found = crossover(
-        [Size(n, timed([512.0 * n] * rounds), timed([float(n) ** 2] * rounds)) for n in GRID], exact=False
+        [CostsAtSize(n, timed([512.0 * n] * rounds), timed([float(n) ** 2] * rounds)) for n in GRID], exact=False
     )
     assert found.n.value == pytest.approx(512)
     assert math.isnan(found.n.low)
@@ -138,9 +138,9 @@ def test_with_too_few_processes_there_is_no_interval(rounds: int) -> None:
 
 def test_rounds_count_that_both_times_of_both_sizes_have() -> None:
     laws = [(512.0 * n, float(n) ** 2) for n in GRID]
-    shifted = [Size(n, timed([a] * 5), timed([b] * 5, number=3)) for n, (a, b) in zip(GRID, laws, strict=True)]
+    shifted = [CostsAtSize(n, timed([a] * 5), timed([b] * 5, number=3)) for n, (a, b) in zip(GRID, laws, strict=True)]
     assert not math.isnan(crossover(shifted, exact=False).n.low)  # rounds 3 to 5
-    apart = [Size(n, timed([a] * 5), timed([b] * 5, number=4)) for n, (a, b) in zip(GRID, laws, strict=True)]
+    apart = [CostsAtSize(n, timed([a] * 5), timed([b] * 5, number=4)) for n, (a, b) in zip(GRID, laws, strict=True)]
     assert math.isnan(crossover(apart, exact=False).n.low)
     one_apart = [*shifted[:-1], apart[-1]]
     assert math.isnan(crossover(one_apart, exact=False).n.low)
@@ -149,16 +149,16 @@ def test_rounds_count_that_both_times_of_both_sizes_have() -> None:
 def test_neighbouring_steps_may_have_other_rounds() -> None:
     # Rounds 1 to 3 put the ratio at 256 above 1, rounds 4 to 6 below.
     sizes = [
-        Size(64, timed([2.0] * 3), timed([1.0] * 3)),
-        Size(256, timed([1.1, 1.1, 1.1, 0.9, 0.9, 0.9]), timed([1.0] * 6)),
-        Size(1024, timed([0.5] * 3, number=4), timed([1.0] * 3, number=4)),
+        CostsAtSize(64, timed([2.0] * 3), timed([1.0] * 3)),
+        CostsAtSize(256, timed([1.1, 1.1, 1.1, 0.9, 0.9, 0.9]), timed([1.0] * 6)),
+        CostsAtSize(1024, timed([0.5] * 3, number=4), timed([1.0] * 3, number=4)),
     ]
     found = crossover(sizes, exact=False)
     assert [found.n.low, found.n.value, found.n.high] == pytest.approx([256, 256, 256])
 
 
 def test_a_ratio_between_sizes_is_on_the_power_laws() -> None:
-    lower, upper = Size(16, Number(8.0), Number(2.0)), Size(256, Number(8.0), Number(32.0))
+    lower, upper = CostsAtSize(16, Number(8.0), Number(2.0)), CostsAtSize(256, Number(8.0), Number(32.0))
     assert [ratio_between(lower, upper, share).value for share in (0.0, 0.5, 1.0)] == pytest.approx([4, 1, 0.25])
     assert math.isnan(ratio_between(lower, upper, 0.5).low)
 
@@ -176,7 +176,7 @@ def coverage(slope: float, noise: float, rounds: int, runs: int = 500) -> float:
     for _ in range(runs):
         shared = np.cumsum(random.normal(0, noise, rounds))
         times = np.exp(means + random.normal(0, noise, (2, len(grid), rounds)) + shared)
-        sizes = [Size(int(n), *map(timed, times[:, place])) for place, n in enumerate(grid)]
+        sizes = [CostsAtSize(int(n), *map(timed, times[:, place])) for place, n in enumerate(grid)]
         found = crossover(sizes, exact=False)
         hits += found.n.low <= truth <= found.n.high
     return hits / runs
@@ -198,13 +198,13 @@ def test_the_interval_covers_the_true_crossover(
     assert least <= coverage(slope, noise, rounds) <= most
 
 
-def banded(first: Law, second: Law, factor: float) -> list[Size]:
+def banded(first: Law, second: Law, factor: float) -> list[CostsAtSize]:
     """Costs at GRID that may be larger or smaller by this factor."""
 
     def value(cost: float) -> Number:
         return Number(cost, cost / factor, cost * factor, origin="predicted")
 
-    return [Size(n, value(first(n)), value(second(n))) for n in GRID]
+    return [CostsAtSize(n, value(first(n)), value(second(n))) for n in GRID]
 
 
 def test_costs_in_bands_cross_between_those_of_their_opposite_ends() -> None:
@@ -233,7 +233,7 @@ def test_wherever_in_their_bands_costs_are_they_cross_inside() -> None:
             [Number(v, v / f, v * f, origin="predicted") for v, f in zip(*line, strict=True)]
             for line in zip(values, factors, strict=True)
         ]
-        found = crossover([Size(n, *both) for n, both in zip(GRID, bands, strict=True)], exact=False)
+        found = crossover([CostsAtSize(n, *both) for n, both in zip(GRID, bands, strict=True)], exact=False)
         at = np.exp(random.uniform(-1, 1, values.shape) * np.log(factors)) * values
-        inside = crossover([Size(n, *map(Number, line)) for n, line in zip(GRID, at, strict=True)], exact=True)
+        inside = crossover([CostsAtSize(n, *map(Number, line)) for n, line in zip(GRID, at, strict=True)], exact=True)
         assert found.n.low <= inside.n.value <= found.n.high

@@ -116,8 +116,8 @@ def test_another_data_sheet_has_the_times_predicted_anew(names: list[str], ask: 
 
 
 def test_remarks_on_the_last_numbers_are_told(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = {name: made.Costs({"Mine": {"params": [2]}}, [f"a remark on {name}"]) for name in names[:-1]}
-    monkeypatch.setattr(made, "_costs", lambda here, commit, suite: (costs.get(commit.name, made.Costs()), []))
+    costs = {name: made.CommitCosts({"Mine": {"params": [2]}}, [f"a remark on {name}"]) for name in names[:-1]}
+    monkeypatch.setattr(made, "_costs", lambda here, commit, suite: (costs.get(commit.name, made.CommitCosts()), []))
     assert history(SUITE).notes == (f"a remark on {names[-2]}",)
 
 
@@ -140,7 +140,7 @@ SUITE = load("ci", Overrides(modules=["module.py:Mine"], conditions={"shape": [(
 def keys_of_each_input(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, bytes]]:
     """An input of what is counted, which is changed once, and the key and the folder that it then has."""
     known: list[bytes] = []
-    monkeypatch.setattr(made, "_counted", lambda tree, suite: (made.Costs(), [], True))
+    monkeypatch.setattr(made, "_counted", lambda tree, suite: (made.CommitCosts(), [], True))
     monkeypatch.setattr(made, "baseline_tree", lambda here, name: nullcontext(here))
     monkeypatch.setattr(Cache, "read", lambda self, key: known.append(f"{self._path(key)}".encode()))
     monkeypatch.setattr(Cache, "write", lambda self, key, content: None)

@@ -15,7 +15,7 @@ from ctxbench.meta import autocast
 from ctxbench.meta.autocast import Autocast, Kind
 from ctxbench.meta.outputs import trained_input
 from ctxbench.model.case import Case, Measure
-from ctxbench.model.messages import Message, Missing
+from ctxbench.model.messages import Message, MissingColumns
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.metric import METRIC
 from ctxbench.plugins.macs.training import count_training_macs
@@ -254,11 +254,11 @@ class OnDevices(nn.Module):
 
 
 def test_a_count_that_fails_costs_a_row_its_count_and_where_nothing_runs_it_is_the_error() -> None:
-    def counted(device: str) -> list[Missing]:
+    def counted(device: str) -> list[MissingColumns]:
         case = Case("own", f"{__file__}:OnDevices", {}, (1, 8, 8, 8), dtype="autocast-float16", device=device)
         messages: list[Message] = []
         METRIC.count(CaseMeasurement(case, Measure(), messages.append))  # type: ignore[misc]  # it has one
-        return [each for each in messages if isinstance(each, Missing)]
+        return [each for each in messages if isinstance(each, MissingColumns)]
 
     (missing,) = counted("cpu")
     assert [*missing.columns] == ["macs", "macs_train"]

@@ -15,7 +15,7 @@ from ctxbench import registry
 from ctxbench.base.mode import MODES
 from ctxbench.meta.outputs import trained_input
 from ctxbench.plugins.memory.kernel_rules import Call
-from ctxbench.plugins.memory.kernels import Device, Table
+from ctxbench.plugins.memory.kernels import MemoryDevice, MemoryRules
 from ctxbench.plugins.memory.measure import measure_peak
 from ctxbench.plugins.memory.norm_rules import THREAD_SUMS
 from ctxbench.plugins.memory.predict import predict_peak
@@ -486,7 +486,7 @@ def test_half_products_are_marked_where_onednn_can(
 def test_another_pytorch_or_processor_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     module, x = nn.ReLU(), torch.randn(2, 3)
 
-    def predicted(device: Device) -> list[str]:
+    def predicted(device: MemoryDevice) -> list[str]:
         return predict_peak(module, x, mode="infer", device=device).unchecked
 
     monkeypatch.setattr(torch, "__version__", "2.13.1+cpu")
@@ -519,7 +519,7 @@ def test_adding_into_a_table_on_cuda_sorts_the_places() -> None:
         (False, value, [8 * 144]),
     ):
         call = Call(torch.ops.aten.index_put.default, (_meta(9, 4), [places], grad, is_added), (grad,))
-        assert Table("cuda").inner(call) == (sizes, "")
+        assert MemoryRules("cuda").inner(call) == (sizes, "")
 
 
 def test_softmax_backward_on_cuda_allocates_one_more_map_and_a_copy_of_a_transposed_gradient() -> None:
@@ -527,14 +527,14 @@ def test_softmax_backward_on_cuda_allocates_one_more_map_and_a_copy_of_a_transpo
     output = torch.empty(2, 8, 16, device="meta")
     for grad, blocks in ((output, 1), (torch.empty(2, 16, 8, device="meta").transpose(1, 2), 2)):
         call = Call(softmax, (grad, output, 2, torch.float32), (grad, output))
-        assert Table("cuda").inner(call) == ([1024] * blocks, "")
-    assert Table("cuda").round(1) == 512
-    assert Table("cpu").round(1) == 1
+        assert MemoryRules("cuda").inner(call) == ([1024] * blocks, "")
+    assert MemoryRules("cuda").round(1) == 512
+    assert MemoryRules("cpu").round(1) == 1
 
 
-def _inner(operator: str, *args: object, device: Device = "cuda") -> list[int]:
+def _inner(operator: str, *args: object, device: MemoryDevice = "cuda") -> list[int]:
     tensors = tuple(value for value in args if isinstance(value, Tensor))
-    sizes, reason = Table(device).inner(Call(getattr(torch.ops.aten, operator).default, args, tensors))
+    sizes, reason = MemoryRules(device).inner(Call(getattr(torch.ops.aten, operator).default, args, tensors))
     assert not reason
     return list(sizes)
 
@@ -575,7 +575,7 @@ def test_batch_norm_of_rows_has_a_gradient_on_cuda() -> None:
     assert _inner("native_batch_norm_backward", rows, rows, *rest, device="cuda-2020") == []
     assert _inner("native_batch_norm_backward", rows, _meta(10, 6).t(), *rest) == []
     many = Call(torch.ops.aten.native_batch_norm_backward.default, (_meta(1793, 10),) * 2 + rest, ())
-    assert "1792 rows" in Table("cuda").inner(many)[1]
+    assert "1792 rows" in MemoryRules("cuda").inner(many)[1]
     head = nn.Sequential(nn.Linear(16, 10), nn.BatchNorm1d(10)).to("meta")
     for device in ("cuda", "cuda-2020"):
         assert predict_peak(head, _meta(6, 16), mode="train", device=device).marks == {}
@@ -587,7 +587,7 @@ def test_layer_norm_and_resizing_on_cuda_copy_what_is_not_dense() -> None:
     assert _inner("native_layer_norm_backward", rows, rows, *rest) == []
     assert _inner("native_layer_norm_backward", _meta(1).expand(6, 8), _meta(8, 6).t(), *rest) == [4 * 48] * 2
     many = Call(torch.ops.aten.native_layer_norm_backward.default, (_meta(2**17, 8),) * 2 + rest, ())
-    assert "65536 rows" in Table("cuda").inner(many)[1]
+    assert "65536 rows" in MemoryRules("cuda").inner(many)[1]
     image, grad = _meta(2, 8, 6, 6), _meta(1).expand(2, 8, 9, 9)
     assert _inner("upsample_bilinear2d", image, [9, 9], True) == []
     assert _inner("upsample_bilinear2d", _meta(2, 8, 6, 12)[..., ::2], [9, 9], True) == []
@@ -600,7 +600,7 @@ def test_fourier_transforms_on_cuda_join_the_batch_and_keep_the_input_of_the_inv
     assert _inner("_fft_c2c", spectrum, [2], 1, False) == [8 * 480]
     assert _inner("_fft_c2r", spectrum, [3], 1, 8) == [8 * 480]
     assert _inner("_fft_c2r", spectrum.transpose(2, 3), [2], 1, 8) == [8 * 480, 8 * 480]
-    assert list(Table("cuda").workspaces({"_fft_c2r"})) == ["cuFFT"]
+    assert list(MemoryRules("cuda").workspaces({"_fft_c2r"})) == ["cuFFT"]
 
 
 def test_norms_sum_by_image_and_channel_and_say_where_a_device_decides() -> None:
@@ -613,7 +613,7 @@ def test_norms_sum_by_image_and_channel_and_say_where_a_device_decides() -> None
         arguments = (wide, wide, [4], row, row, _meta(4), _meta(4), mask)
         tensors = tuple(value for value in arguments if isinstance(value, Tensor))
         call = Call(torch.ops.aten.native_layer_norm_backward.default, arguments, tensors)
-        assert (not Table("cuda").inner(call)[1]) == is_known
+        assert (not MemoryRules("cuda").inner(call)[1]) == is_known
 
 
 def test_pooling_on_cuda_copies_what_it_does_not_read_by_strides() -> None:

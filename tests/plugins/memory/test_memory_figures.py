@@ -11,7 +11,7 @@ from torch import Tensor
 from ctxbench import registry
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.meta.outputs import trained_input
-from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 
@@ -29,7 +29,7 @@ PAPER = {  # MiB in training and in inference; the training figure of DA cannot 
 
 @cache
 def predict(
-    key: str, mode: Mode, device: Device, shape: tuple[int, ...] = (1, 512, 128, 128), **hparams: int
+    key: str, mode: Mode, device: MemoryDevice, shape: tuple[int, ...] = (1, 512, 128, 128), **hparams: int
 ) -> MemoryProfile:
     with torch.device("meta"):
         module = registry.get(key).build(shape[1], hparams)

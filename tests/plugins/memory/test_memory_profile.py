@@ -15,7 +15,7 @@ from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.metric import convention
 from ctxbench.plugins.memory.plot import plot
 from ctxbench.plugins.memory.predict import predict_peak
-from ctxbench.plugins.memory.profile import Allocation, MemoryProfile, Step
+from ctxbench.plugins.memory.profile import Allocation, MemoryProfile, MemoryStep
 from ctxbench.plugins.memory.remedy import remedies, saved_lines
 from ctxbench.plugins.memory.tracker import Tracker
 from ctxbench.registry.layout import TOKENS, OfMap
@@ -51,7 +51,9 @@ def profile() -> MemoryProfile:
     saved.saved_by = "MulBackward0"
     gradient = block(10, 3, None, [4], "gradient")
     live = [9, 13, 13, 29, 23]
-    timeline = [Step(f"aten.op{i}", "forward" if i < 3 else "backward", size * MIB) for i, size in enumerate(live)]
+    timeline = [
+        MemoryStep(f"aten.op{i}", "forward" if i < 3 else "backward", size * MIB) for i, size in enumerate(live)
+    ]
     timeline[3].inner = (6 * MIB,)
     return MemoryProfile("Net", "train", "cuda", MIB, timeline, [weights, idle, saved, gradient], {}, {})
 

@@ -7,16 +7,16 @@ from typing import Literal
 import pytest
 
 import ctxbench
-from ctxbench.plugins.memory.profile import Step
+from ctxbench.plugins.memory.profile import MemoryStep
 from ctxbench.plugins.memory.timeline import thinned
 
 SuiteFile = Callable[..., Path]
 
 
-def course(in_memory: list[int], forward: int) -> list[Step]:
+def course(in_memory: list[int], forward: int) -> list[MemoryStep]:
     """Steps with these bytes in memory; the first `forward` of them are the forward pass."""
     phases: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
-    return [Step("aten.bmm.default", phases[place >= forward], size) for place, size in enumerate(in_memory)]
+    return [MemoryStep("aten.bmm.default", phases[place >= forward], size) for place, size in enumerate(in_memory)]
 
 
 def test_steps_that_change_nothing_are_left_out() -> None:

@@ -12,7 +12,7 @@ from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
 from ctxbench.networks import mmsegmentation
-from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.registry import networks
@@ -85,7 +85,7 @@ def test_a_network_that_the_file_lacks_is_a_sentence() -> None:
         networks.get(f"{FILE}:r50_20")
 
 
-def peak(module: nn.Module, shape: tuple[int, ...], device: Device, mode: Mode = "train") -> MemoryProfile:
+def peak(module: nn.Module, shape: tuple[int, ...], device: MemoryDevice, mode: Mode = "train") -> MemoryProfile:
     with torch.device("meta"):
         return predict_peak(module.to("meta"), torch.empty(shape), mode=mode, device=device)
 

@@ -13,7 +13,7 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import Shape
 from ctxbench.model.messages import Values
-from ctxbench.model.metric import Pass
+from ctxbench.model.metric import TimedPass
 from ctxbench.plugins.numerics import precision
 from ctxbench.worker.measurement import CaseMeasurement
 
@@ -35,7 +35,7 @@ def measured(module: str, mode: Mode = "infer", dtype: str = "float32", **hparam
     measurement = CaseMeasurement(case, Measure(), take)
     measurement.load()
     before = {name: each.clone() for name, each in measurement.model.state_dict().items()}
-    precision.time(measurement, mode, Pass(lambda: measurement.x, 0.0))
+    precision.time(measurement, mode, TimedPass(lambda: measurement.x, 0.0))
     for name, each in measurement.model.state_dict().items():
         assert torch.equal(each, before[name]), name
     return found
@@ -81,7 +81,7 @@ def test_too_little_memory_for_float64_is_a_reason() -> None:
     measurement = CaseMeasurement(case, Measure(), lambda message: found.update(getattr(message, "values", {})))
     measurement.load()
     measurement.predicted_bytes = 2**60
-    precision.time(measurement, "infer", Pass(lambda: measurement.x, 0.0))
+    precision.time(measurement, "infer", TimedPass(lambda: measurement.x, 0.0))
     assert found == {"error_reason": "the same in float64 takes 2147483648.0 GiB, more than is free"}
 
 

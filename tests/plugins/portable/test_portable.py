@@ -19,8 +19,8 @@ from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.portable import metric
 from ctxbench.plugins.portable.beside import on_phones
 from ctxbench.plugins.portable.found import PHONES, Found
-from ctxbench.plugins.portable.graph import Call, blamed, exported_calls, outside_of
-from ctxbench.plugins.portable.isolated import Ended, isolated
+from ctxbench.plugins.portable.graph import GraphCall, blamed, exported_calls, outside_of
+from ctxbench.plugins.portable.isolated import NoAnswer, isolated
 from ctxbench.plugins.portable.targets import TARGETS, Converted, Target, tried
 from ctxbench.results.run_folder import RunFolder
 
@@ -108,14 +108,14 @@ def has_sympy() -> bool:
     ],
 )
 def test_a_process_that_gives_no_answer_is_a_sentence(function: Callable[[], None], sentence: str) -> None:
-    with pytest.raises(Ended, match=f"^{sentence}"):
+    with pytest.raises(NoAnswer, match=f"^{sentence}"):
         isolated(function, limit_s=60)
 
 
 @pytest.mark.slow
 def test_a_process_answers_or_is_stopped() -> None:
     assert isolated(double, 4, limit_s=60) == 8
-    with pytest.raises(Ended, match=r"^stopped after 0.01 s$"):
+    with pytest.raises(NoAnswer, match=r"^stopped after 0.01 s$"):
         isolated(hang, limit_s=0.01)
 
 
@@ -129,12 +129,12 @@ def test_a_process_has_none_of_the_stand_ins_of_counting() -> None:
 def test_calls_have_their_lines_and_ranks() -> None:
     calls = exported_calls(Windows(), X)
     assert [call.operator for call in calls[:4]] == ["view", "softmax", "sum", "mul"]
-    assert calls[0] == Call("view", line_with("six = x.view("), 6)
+    assert calls[0] == GraphCall("view", line_with("six = x.view("), 6)
     assert calls[4].rank == 4
 
 
-GRAPH = [Call("add", "a.py, line 1", 4), Call("grid_sampler_2d", "a.py, line 2", 4), Call("view", "a.py, line 3", 6),
-         Call("topk", "a.py, line 4", 3), Call("fft_rfft2", "a.py, line 5", 4)]  # fmt: skip
+CALLED = (("add", 4), ("grid_sampler_2d", 4), ("view", 6), ("topk", 3), ("fft_rfft2", 4))
+GRAPH = [GraphCall(name, f"a.py, line {line}", rank) for line, (name, rank) in enumerate(CALLED, 1)]
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_an_error_is_about_the_operator_that_it_names(text: str, operator: str) 
 
 
 def test_parts_are_those_of_the_accelerator_and_the_stretches_between() -> None:
-    inside = Call("executorch_call_delegate", "", 4)
-    one, two = Call("topk", "a.py, line 1", 3), Call("sin", "", 3)
+    inside = GraphCall("executorch_call_delegate", "", 4)
+    one, two = GraphCall("topk", "a.py, line 1", 3), GraphCall("sin", "", 3)
     assert outside_of([inside, one, two, inside, inside, two]) == (["topk (a.py, line 1)", "sin", "sin"], 5)
     assert outside_of([inside]) == ([], 1)
     assert outside_of([one, two]) == (["topk (a.py, line 1)", "sin"], 1)

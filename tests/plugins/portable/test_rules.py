@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.plugins.portable.found import Found
-from ctxbench.plugins.portable.graph import Call
+from ctxbench.plugins.portable.graph import GraphCall
 from ctxbench.plugins.portable.isolated import isolated
 from ctxbench.plugins.portable.mends import MENDS, Mend, mend_of
 from ctxbench.plugins.portable.rules import RULES, refused_by
@@ -34,17 +34,26 @@ class Of(nn.Module):
 
 
 def test_a_rule_refuses_operators_and_axes_and_blames_the_first_line() -> None:
-    written = [Call("add", "a.py, line 1", 4), Call("view", "a.py, line 2", 6), Call("expand", "a.py, line 3", 4)]
-    file = [Call("ADD", "", 4), Call("RESHAPE", "", 6), Call("BROADCAST_TO", "", 4), Call("GATHER_ND", "", 4)]
+    written = [
+        GraphCall("add", "a.py, line 1", 4),
+        GraphCall("view", "a.py, line 2", 6),
+        GraphCall("expand", "a.py, line 3", 4),
+    ]
+    file = [
+        GraphCall("ADD", "", 4),
+        GraphCall("RESHAPE", "", 6),
+        GraphCall("BROADCAST_TO", "", 4),
+        GraphCall("GATHER_ND", "", 4),
+    ]
     outside, first = refused_by("litert_gpu", file, written)
     assert outside == ["RESHAPE of 6 axes (a.py, line 2)", "BROADCAST_TO (a.py, line 3)", "GATHER_ND"]
     assert first == written[1]
-    assert refused_by("litert_gpu", [Call("ADD", "", 4)], written) == ([], None)
+    assert refused_by("litert_gpu", [GraphCall("ADD", "", 4)], written) == ([], None)
 
 
 def test_what_a_rule_refuses_is_no_trial() -> None:
     def read(outside: list[str]) -> Found:
-        call = Call("view", "a.py, line 2", 6) if outside else None
+        call = GraphCall("view", "a.py, line 2", 6) if outside else None
         target = Target("Fake", ("torch",), lambda model, x: Converted(None, outside, blamed=call), rule=True)
         return tried(target, nn.ReLU(), MAP)
 
@@ -64,9 +73,9 @@ def test_each_rule_is_of_a_target_of_rules_and_has_its_source() -> None:
 
 
 def test_a_call_is_mended_by_its_operator_and_axes() -> None:
-    assert mend_of(Call("view", "", 6)) == MENDS[0].instead
-    assert mend_of(Call("permute", "", 5)) == MENDS[1].instead
-    assert mend_of(Call("view", "", 4)) == mend_of(Call("topk", "", 6)) == mend_of(None) == ""
+    assert mend_of(GraphCall("view", "", 6)) == MENDS[0].instead
+    assert mend_of(GraphCall("permute", "", 5)) == MENDS[1].instead
+    assert mend_of(GraphCall("view", "", 4)) == mend_of(GraphCall("topk", "", 6)) == mend_of(None) == ""
 
 
 @pytest.mark.parametrize("mend", MENDS, ids=lambda mend: mend.before.__name__)

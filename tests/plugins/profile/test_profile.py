@@ -31,7 +31,16 @@ from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.plugins.profile import child
 from ctxbench.plugins.profile.advice import advice
 from ctxbench.plugins.profile.costs import UNKNOWN, Cost, Costs, Roof, Span
-from ctxbench.plugins.profile.measured import FEWEST, Calls, Event, Kernel, Recorder, measure, spans_of, torch_profiler
+from ctxbench.plugins.profile.measured import (
+    FEWEST,
+    Event,
+    PlacedCalls,
+    Recorder,
+    TimedKernel,
+    measure,
+    spans_of,
+    torch_profiler,
+)
 from ctxbench.plugins.profile.page import render_profile
 from ctxbench.plugins.profile.profile import BYS, Pass, Profile
 from ctxbench.plugins.profile.static import Known, known, predicted
@@ -179,12 +188,12 @@ class FakeMachine:
     A node of autograd has the number of one of the calls at its place.
     """
 
-    def __init__(self, found: Known, calls: Calls) -> None:
+    def __init__(self, found: Known, calls: PlacedCalls) -> None:
         self.costs = {(cost.phase, cost.place, cost.operator): cost for cost in found.costs.all if cost.calls}
         self.calls, self.now = calls, 0
         self.gradients = [each for each in found.operators if each.phase == "backward"]
 
-    def __call__(self, step: Callable[[], object]) -> tuple[list[Event], list[Kernel]]:
+    def __call__(self, step: Callable[[], object]) -> tuple[list[Event], list[TimedKernel]]:
         step()
         forward = [self.event("forward", place, name, number) for number, (name, place) in enumerate(self.calls)]
         numbers = {place: number for number, (_, place) in enumerate(self.calls)}
@@ -244,7 +253,7 @@ def test_the_gradient_of_a_write_into_a_view_is_booked_to_the_line_that_writes(t
 def test_the_fewest_passes_justify_the_interval_that_is_told() -> None:
     passes = iter([9.0, *(0.02 * (1 + number * 5 % 13 / 100) for number in range(2 * FEWEST))])  # the first warms up
 
-    def nothing(step: Callable[[], object]) -> tuple[list[Event], list[Kernel]]:
+    def nothing(step: Callable[[], object]) -> tuple[list[Event], list[TimedKernel]]:
         step()
         return [], []
 
@@ -283,8 +292,12 @@ def test_kernels_and_gradients_are_booked_to_the_calls_that_made_them() -> None:
         Event("torch::autograd::AccumulateGrad", 201, 209, thread=2, id=14),
         Event("aten::copy_", 202, 208, thread=2, id=15),
     ]
-    kernels = [Kernel("implicit_gemm", 20, 120, 3), Kernel("relu", 121, 131, 4), Kernel("dgrad", 190, 400, 11)]
-    kernels.append(Kernel("spin", 0, 10**6, 0))  # of no operator
+    kernels = [
+        TimedKernel("implicit_gemm", 20, 120, 3),
+        TimedKernel("relu", 121, 131, 4),
+        TimedKernel("dgrad", 190, 400, 11),
+    ]
+    kernels.append(TimedKernel("spin", 0, 10**6, 0))  # of no operator
     calls = [("aten::convolution", mine), ("aten::view", mine), ("aten::relu", other)]
     spans = spans_of(events, kernels, calls)
     found = [(each.operator, each.place.own and each.place.own.number, each.place.node, each.busy) for each in spans]

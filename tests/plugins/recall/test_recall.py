@@ -19,8 +19,17 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.forks import Forks
 from ctxbench.meta.influence import gradient_reaches
 from ctxbench.plugins.recall import training as training_file
-from ctxbench.plugins.recall.scenes import Scenes, Task, inputs_of, task_of
-from ctxbench.plugins.recall.training import CHOOSING_SEED, RATES, Network, Trained, plan, repeats, train, trainings
+from ctxbench.plugins.recall.scenes import Scenes, SceneTask, inputs_of, task_of
+from ctxbench.plugins.recall.training import (
+    CHOOSING_SEED,
+    RATES,
+    SceneNetwork,
+    Trained,
+    plan,
+    repeats,
+    train,
+    trainings,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra("recall")]  # small trainings, which take seconds together
 
@@ -51,7 +60,7 @@ def accuracy(make: Callable[[], nn.Module], task: str, steps: int = 500) -> floa
 
 
 def test_a_cell_sees_no_other_before_the_module() -> None:
-    network = Network(nn.Identity, *SHAPE).eval()
+    network = SceneNetwork(nn.Identity, *SHAPE).eval()
     x = torch.rand(2, inputs_of(4, 4), 4, 4)
     other = x.clone()
     other[:, :, 0, 0] += 1
@@ -75,7 +84,7 @@ def test_a_module_answers_the_task_that_it_was_made_for_and_no_other() -> None:
 
 
 def test_a_seed_gives_the_same_training() -> None:
-    one, two, other = (train(nn.Identity, SHAPE, Task("where"), seed, 5) for seed in (0, 0, 1))
+    one, two, other = (train(nn.Identity, SHAPE, SceneTask("where"), seed, 5) for seed in (0, 0, 1))
     assert one.losses == two.losses != other.losses
 
 
@@ -101,13 +110,13 @@ class OwnDice(nn.Module):
 
 
 def test_a_training_that_diverges_or_does_not_repeat_says_so() -> None:
-    found = train(Breaks, SHAPE, Task("where"), 0, 20)
+    found = train(Breaks, SHAPE, SceneTask("where"), 0, 20)
     assert found.diverged == "the loss was nan at step 4"
     assert found.accuracy != found.accuracy
     assert isinstance(found, Trained)
-    assert not repeats(OwnDice, SHAPE, Task("where"))
-    assert repeats(nn.Identity, SHAPE, Task("where"))
-    assert repeats(Breaks, SHAPE, Task("where"))
+    assert not repeats(OwnDice, SHAPE, SceneTask("where"))
+    assert repeats(nn.Identity, SHAPE, SceneTask("where"))
+    assert repeats(Breaks, SHAPE, SceneTask("where"))
 
 
 def of(rate: float, found: float) -> Trained:
@@ -151,18 +160,18 @@ def test_trainings_side_by_side_are_those_one_by_one(forks: bool, monkeypatch: p
     monkeypatch.setattr(training_file, "FORKS", forks)
     monkeypatch.delattr(training_file, "ThreadPoolExecutor" if forks else "ProcessPoolExecutor")
     told: list[str] = []
-    tasks = {Task("where"): 5, Task("global"): 4}
+    tasks = {SceneTask("where"): 5, SceneTask("global"): 4}
     found = trainings(partial(nn.Conv2d, 16, 16, 1), SHAPE, tasks, 2, told.append)
     assert [len(found[task]) for task in tasks] == [2, 2]
-    one = train(partial(nn.Conv2d, 16, 16, 1), SHAPE, Task("global"), 1, 4, found[Task("global")][1].rate)
-    assert one.losses == found[Task("global")][1].losses
+    one = train(partial(nn.Conv2d, 16, 16, 1), SHAPE, SceneTask("global"), 1, 4, found[SceneTask("global")][1].rate)
+    assert one.losses == found[SceneTask("global")][1].losses
     done, *known = told[-1].split("; ")
     assert done == "8 trainings done, 0 asked for"
     assert {re.fullmatch(r"(\w+) \d+ %", each)[1] for each in known} == {"global", "where"}  # type: ignore[index]  # each matches
 
 
 def test_a_module_that_diverges_with_each_learning_rate_is_told() -> None:
-    (found,) = trainings(Breaks, SHAPE, {Task("where"): 20}, 1, lambda text: None).values()
+    (found,) = trainings(Breaks, SHAPE, {SceneTask("where"): 20}, 1, lambda text: None).values()
     assert found[0].diverged == "the loss was nan at step 4"
 
 
@@ -184,10 +193,10 @@ class Peeks(nn.Module):
 
 
 def test_a_module_that_reads_the_labels_is_found_out() -> None:
-    found = train(Peeks, SHAPE, Task("where"), 0, 100)
+    found = train(Peeks, SHAPE, SceneTask("where"), 0, 100)
     assert found.accuracy > 0.9
     assert found.shuffled > 0.9
-    assert train(Mirror, SHAPE, Task("where"), 0, 100).shuffled < 0.13
+    assert train(Mirror, SHAPE, SceneTask("where"), 0, 100).shuffled < 0.13
 
 
 class Stopped(nn.Module):
@@ -216,7 +225,7 @@ def test_running_statistics_do_not_lag_behind() -> None:
 
 def test_a_module_that_does_not_fit_the_shape_says_so() -> None:
     with pytest.raises(UsageError, match=r"with 16 channels and 4 x 4 positions \(recall_shape\), where it fails: "):
-        train(lambda: nn.Conv2d(512, 16, 1), SHAPE, Task("where"), 0, 5)
+        train(lambda: nn.Conv2d(512, 16, 1), SHAPE, SceneTask("where"), 0, 5)
 
 
 LINED = """import torch
@@ -252,7 +261,7 @@ def lined(line: str, folder: Path) -> Callable[[], nn.Module]:
 )
 def test_an_error_names_the_line_of_the_module(line: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=sentence):
-        train(lined(line, tmp_path), SHAPE, Task("where"), 0, 2)
+        train(lined(line, tmp_path), SHAPE, SceneTask("where"), 0, 2)
 
 
 @pytest.mark.parametrize("forks", [True, False])
@@ -262,13 +271,13 @@ def test_an_error_of_a_training_names_the_task_and_the_line(
     monkeypatch.setattr(training_file, "FORKS", forks)
     sentence = r"^the training on where failed: IndexError: index 9 is .* \(other.py, line 10, in forward\)$"
     with pytest.raises(UsageError, match=sentence):
-        trainings(lined("if self.training: x[:, :, 9]", tmp_path), SHAPE, {Task("where"): 2}, 1, lambda text: None)
+        trainings(lined("if self.training: x[:, :, 9]", tmp_path), SHAPE, {SceneTask("where"): 2}, 1, lambda text: None)
 
 
 @pytest.mark.skipif(not FORKS, reason="nothing forks here")
 def test_the_forks_of_trainings_are_not_those_of_the_module() -> None:
     before = Forks.count
-    trainings(nn.Identity, SHAPE, {Task("where"): 1}, 1, lambda text: None)
+    trainings(nn.Identity, SHAPE, {SceneTask("where"): 1}, 1, lambda text: None)
     assert Forks.count == before
     if (child := os.fork()) == 0:
         os._exit(0)

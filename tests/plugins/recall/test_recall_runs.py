@@ -20,7 +20,7 @@ from ctxbench.model.suite_file import MeasureTable
 from ctxbench.plugins.recall.metric import STEP_S, Recall, learned_of, sentence, takes_s
 from ctxbench.plugins.recall.suites import recall_rank as rank_claims
 from ctxbench.plugins.recall.training import RATES
-from ctxbench.results.claims import Rows, Verdict
+from ctxbench.results.claims import ClaimVerdict, Rows
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra("recall")]  # small trainings, which take seconds together
@@ -89,11 +89,11 @@ def test_a_dry_run_counts_the_trainings_if_they_are_asked_for(
 
 @pytest.mark.plugin("compare")
 def test_compare_counts_the_trainings_too(suite_file: Callable[..., Path]) -> None:
-    from ctxbench.plugins.compare.comparison import Request, expected_s
+    from ctxbench.plugins.compare.comparison import ComparisonRequest, expected_s
 
     suite = str(suite_file(["sa"], metrics=("params",)))
     (cases, plain), (_, trained) = (
-        expected_s(Request([], ["sa", "se"], {}, suite, Overrides(metrics=metrics)))
+        expected_s(ComparisonRequest([], ["sa", "se"], {}, suite, Overrides(metrics=metrics)))
         for metrics in (["params"], ["params", "recall"])
     )
     assert cases == 2
@@ -162,6 +162,6 @@ def test_the_claims_on_rank_are_decided_from_rows() -> None:
             ]
         )  # fmt: skip
 
-    assert rank_claims.one_step(rows(30)).verdict is Verdict.SUPPORTED
-    assert rank_claims.one_step(rows(1)).verdict is Verdict.NOT_SUPPORTED
+    assert rank_claims.one_step(rows(30)).verdict is ClaimVerdict.SUPPORTED
+    assert rank_claims.one_step(rows(1)).verdict is ClaimVerdict.NOT_SUPPORTED
     assert "all steps: 72 [71, 74], " in rank_claims.ranks(rows(30)).text

@@ -10,7 +10,7 @@ pytest.importorskip("sklearn", reason='pip install -c constraints.txt ".[recall]
 from ctxbench.base.errors import UsageError
 from ctxbench.plugins.recall import scenes as scenes_file
 from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, from_histogram
-from ctxbench.plugins.recall.scenes import REGIONS, Scenes, Task, inputs_of, prototypes, scenes, task_of
+from ctxbench.plugins.recall.scenes import REGIONS, Scenes, SceneTask, inputs_of, prototypes, scenes, task_of
 from ctxbench.plugins.recall.training import mean_iou
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra("recall")]  # small trainings, which take seconds together
@@ -57,7 +57,7 @@ def test_two_cells_of_a_scene_have_the_same_mark_and_each_other_s_digit() -> Non
 
 
 def test_cells_with_one_mark_have_one_digit_and_regions_hang_together() -> None:
-    batch = scenes(Task("segment"), 32, 8, 8, "test", torch.Generator().manual_seed(0))
+    batch = scenes(SceneTask("segment"), 32, 8, 8, "test", torch.Generator().manual_seed(0))
     marks, label = batch.x[:, 64:80].flatten(2).transpose(1, 2), batch.label.flatten(1)
     digits = []
     for scene in range(32):
@@ -71,7 +71,7 @@ def test_cells_with_one_mark_have_one_digit_and_regions_hang_together() -> None:
 
 
 def test_the_pixels_of_a_region_are_the_mean_image_of_its_digit_under_noise() -> None:
-    batch = scenes(Task("segment"), 512, 8, 8, "train", torch.Generator().manual_seed(0))
+    batch = scenes(SceneTask("segment"), 512, 8, 8, "train", torch.Generator().manual_seed(0))
     off = batch.x[:, :64] - prototypes()[batch.label].movedim(-1, 1)
     assert off.mean().item() == pytest.approx(0, abs=2e-3)
     assert off.std().item() == pytest.approx(scenes_file.NOISE, abs=2e-3)
@@ -79,7 +79,7 @@ def test_the_pixels_of_a_region_are_the_mean_image_of_its_digit_under_noise() ->
 
 def test_what_segment_allows_without_context_with_the_histogram_with_neighbours_and_with_the_region() -> None:
     """Bayes's decision for each, since image and noise are known: mean IoU in percent."""
-    batch = scenes(Task("segment"), 512, 8, 8, "test", torch.Generator().manual_seed(0))
+    batch = scenes(SceneTask("segment"), 512, 8, 8, "test", torch.Generator().manual_seed(0))
     pixels, label = batch.x[:, :64].flatten(2).transpose(1, 2), batch.label.flatten(1)
     marks = batch.x[:, 64:80].flatten(2).transpose(1, 2)
     scores = -torch.cdist(pixels, prototypes().expand(512, -1, -1)).square() / (2 * scenes_file.NOISE**2)

@@ -12,7 +12,7 @@ from ctxbench.model.read_suite import restore
 from ctxbench.plugins.check.wire import Cases, ListedCase
 from ctxbench.registry.load import import_maker
 from ctxbench.registry.reference import Reference
-from ctxbench.registry.trust import Refused
+from ctxbench.registry.trust import RefusedReference
 from ctxbench.results.sources import own_files
 from ctxbench.worker.tree import own_file
 
@@ -22,7 +22,7 @@ def refused(references: list[str], said_by: str) -> str:
     for each in references:
         try:
             import_maker(Reference.read(each, Path(said_by)))
-        except Refused as error:
+        except RefusedReference as error:
             return str(error)
         except Exception:  # told as the failure of its case
             pass

@@ -3,7 +3,7 @@
 import linecache
 
 from ctxbench.model.case import Case
-from ctxbench.plugins.check.wire import OperatorCall, Operators
+from ctxbench.plugins.check.wire import Operators, WrittenCall
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.predict import predict_peak
 
@@ -24,5 +24,5 @@ def list_operators(case: Case) -> Operators:
         line = step.place.own
         text = linecache.getline(line.file, line.number).strip() if line else ""
         op = step.op.removeprefix("aten.").removesuffix(".default")
-        calls.append(OperatorCall(op, made.get(number, ()), str(line or step.place), text))
+        calls.append(WrittenCall(op, made.get(number, ()), str(line or step.place), text))
     return Operators(calls)

@@ -26,7 +26,7 @@ MOST_WAITS = 0.1
 
 
 @dataclass
-class Row:
+class ReadyRow:
     """A row that is ready to be timed: a sample runs `run` passes and its time is divided by `passes`.
 
     `one_thread`: on a core of this machine, in the thread that asks for them.
@@ -55,7 +55,7 @@ def take_side(measure: Measure, rows: Sequence[PairRow], emit: Callable[[Answer]
     After a failure that is `crashed` there is nothing more to do in this process.
     """
     functions = prepared(measure, rows)
-    row: Row | None = None
+    row: ReadyRow | None = None
     answer = Answer()
     while True:
         command = emit(answer)
@@ -77,11 +77,11 @@ def take_side(measure: Measure, rows: Sequence[PairRow], emit: Callable[[Answer]
             answer = Answer(failure=describe_failure(error))
 
 
-def prepared(measure: Measure, rows: Sequence[PairRow]) -> Iterator[Callable[[], Row]]:
+def prepared(measure: Measure, rows: Sequence[PairRow]) -> Iterator[Callable[[], ReadyRow]]:
     """For each row, the function that builds it, runs its first pass with the checks, and warms it up."""
     for each in rows:
 
-        def prepare(each: PairRow = each) -> Row:
+        def prepare(each: PairRow = each) -> ReadyRow:
             measurement = CaseMeasurement(each.case, measure, lambda message: None, force=True)
             measurement.load()
             first = measurement.first_pass(each.mode)
@@ -90,7 +90,7 @@ def prepared(measure: Measure, rows: Sequence[PairRow]) -> Iterator[Callable[[],
             pass_s = warm_up(first.step, clock, measure.warmup_s)
             passes, run = slowed(max(1, math.ceil(SAMPLE_S / pass_s)), each.inject)
             samples = max(1, min(SAMPLES, int(BLOCK_S / (run * pass_s))))
-            return Row(first.step, clock, passes, run, samples, one_thread)
+            return ReadyRow(first.step, clock, passes, run, samples, one_thread)
 
         yield prepare
 

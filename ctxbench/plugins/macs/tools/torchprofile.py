@@ -10,7 +10,7 @@ from ctxbench.plugins.macs.tools.calls import OperatorCall, Rule, Tool, by_opera
 _UNKNOWN = ("aten::mm", "aten::mv", "aten::dot", "aten::vdot")
 
 
-def _as_counted(rule: rules.Rule) -> Rule:
+def _as_counted(rule: rules.MacsRule) -> Rule:
     return lambda call: rule(call.args, call.output)
 
 

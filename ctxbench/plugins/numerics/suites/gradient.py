@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 
-from ctxbench.base.statistics import Line, fit_line
+from ctxbench.base.statistics import FittedLine, fit_line
 from ctxbench.results.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
 
 # What counts as approximately right: the least cosine of the two gradients.
@@ -24,7 +24,7 @@ def small(rows: Rows) -> Rows:
     return rows.extreme("height", largest=False)
 
 
-def line(values: "pd.Series[float]") -> Line:
+def line(values: "pd.Series[float]") -> FittedLine:
     if len(values) < 3:
         raise Missing("fewer than 3 values of steps")
     return fit_line(values.index, values)
@@ -44,7 +44,7 @@ def memory(rows: Rows) -> Finding:
 
 
 def time(rows: Rows) -> Finding:
-    def backward(ham: str, gradient: str) -> Line:
+    def backward(ham: str, gradient: str) -> FittedLine:
         own = large(rows).of(module=ham, gradient=gradient)
         return line(own.times("train", "steps") - own.times("infer", "steps"))
 
