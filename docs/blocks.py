@@ -11,7 +11,8 @@ from lists import built_in, stored_run
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import significant
 from ctxbench.model.case import Case
-from ctxbench.plugins.predict.operators import profiled
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.predict.operators import operators_in
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.plugins.twins.gains import twins
@@ -33,7 +34,8 @@ def rows() -> list[dict[str, Any]]:
         each: dict[str, Any] = {"block": entry.key, "family": entry.family, "title": entry.title}
         each |= {"params_k": row["params"] / 1e3, "macs_g": row["macs"] / 1e9}
         for mode in MODES:
-            profile, operators = profiled(*Case(entry.key, entry.reference, {}, SHAPE).on_meta(), mode=mode)
+            profile = predict_peak(*Case(entry.key, entry.reference, {}, SHAPE).on_meta(), mode=mode)
+            operators = operators_in(profile)
             each[f"memory_{mode}_mib"] = profile.peak_bytes / 2**20
             each |= {f"{card}_{mode}_ms": time_of(operators, sheets()[card]).time.value for card in CARDS}
             each[f"cpu_{mode}_ms"] = row[f"latency_{mode}_ms"]
