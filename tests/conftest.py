@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import functools
 import gc
 import importlib
 import os
@@ -132,8 +133,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for other in (name for each in item.iter_markers("plugin") for name in each.args if name not in plugins()):
             item.add_marker(pytest.mark.skip(reason=f"the plugin {other} is not there"))
+    is_lacking = functools.cache(functools.partial(lacking, ""))
     for item in items:
-        for extra in (name for each in item.iter_markers("extra") for name in each.args if lacking("", name)):
+        for extra in (name for each in item.iter_markers("extra") for name in each.args if is_lacking(name)):
             item.add_marker(pytest.mark.skip(reason=f"the packages of the extra {extra} are missing: make extras"))
     for item in items if machine == "restless" else ():
         if item.get_closest_marker("at_rest"):
@@ -148,11 +150,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=order)
 
 
-@pytest.fixture(autouse=True)
-def _few_objects_to_collect() -> None:
+def _freeze() -> None:
     """Keep the garbage collector from passing over all of torch each time that a measurement collects first."""
     gc.collect(1)
     gc.freeze()
+
+
+# Before a run that the tests of a file share, too.
+_few_objects_of_the_file = pytest.fixture(autouse=True, scope="module")(_freeze)
+_few_objects_of_the_test = pytest.fixture(autouse=True)(_freeze)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -218,18 +224,22 @@ def module_server(one_server: ForkServer) -> Iterator[None]:
         yield
 
 
-class _Shared:
+class Shared:
+    """Servers in place of those that runs, commands and functions start: one for all, and those of source trees."""
+
     server: ForkServer | None = None
+    of_tree: Callable[..., Any] = ForkServer
 
 
 def _fork_server(tree: Path | None = None, static: bool = True, malloc: str = "keep") -> Any:
-    """The server that tests share, or one of its own for what has its modules from a tree or runs after that test."""
-    shared = None if tree else _Shared.server
-    return nullcontext(shared) if shared else ForkServer(tree, static, malloc)
+    """The server that is there; one of its own where a module has kept this function beyond the test."""
+    if tree or Shared.server is None:
+        return Shared.of_tree(tree, static, malloc)
+    return nullcontext(Shared.server)
 
 
 def _share(server: ForkServer, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_Shared, "server", server)
+    patch.setattr(Shared, "server", server)
     for name, module in [*sys.modules.items()]:  # wherever it was imported to
         if name.startswith("ctxbench.") and vars(module).get("ForkServer") is ForkServer:
             patch.setattr(module, "ForkServer", _fork_server)

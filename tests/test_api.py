@@ -14,6 +14,8 @@ from typing import Any, cast
 
 import pytest
 import torch
+from conftest import Shared
+from forked import Forked
 from torch import Tensor, nn
 
 import ctxbench
@@ -277,11 +279,11 @@ class Block(nn.Module):
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("name", [name for name in dir(ctxbench) if inspect.isfunction(getattr(ctxbench, name))])
+@pytest.mark.usefixtures("shared_server")
 def test_the_example_in_a_docstring_runs(
-    name: str, request: pytest.FixtureRequest, suite_file: SuiteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, suite_file: SuiteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name not in ("check", "history"):  # which have a server in each tree
-        request.getfixturevalue("shared_server")
+    monkeypatch.setattr(Shared, "of_tree", Forked)
     suite_file(["sa"], ("params", "macs"))
     (tmp_path / "block.py").write_text(BLOCK, encoding="utf-8")
     identity = ("-c", "user.name=a", "-c", "user.email=a@b")

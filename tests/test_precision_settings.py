@@ -15,7 +15,7 @@ FILE = """
 import torch
 from torch import nn
 {line}
-class Block(nn.Module):
+class {name}(nn.Module):
     def __init__(self, channels):
         super().__init__()
         self.mix = nn.Conv2d(channels, channels, 1)
@@ -60,16 +60,16 @@ def test_the_dtype_of_a_case_decides_the_precision(line: str) -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
-@pytest.mark.parametrize(
-    ("line", "noted"), [(LINES[0], "mkldnn.matmul"), (LINES[2], "fp32_precision"), (FROZEN, ""), ("", "")]
-)
-def test_a_file_that_sets_it_has_its_row_and_a_note(tmp_path: Path, line: str, noted: str) -> None:
-    (tmp_path / "block.py").write_text(FILE.format(line=line))
+def test_a_file_that_sets_it_has_its_row_and_a_note(tmp_path: Path) -> None:
+    files = {"Matmul": (LINES[0], "mkldnn.matmul"), "All": (LINES[2], "fp32_precision"), "Frozen": (FROZEN, "")}
+    for name, (line, _) in files.items():
+        (tmp_path / f"{name}.py").write_text(FILE.format(line=line, name=name))
     run = ctxbench.run(
-        modules=[f"{tmp_path}/block.py:Block"], shape=[(1, 4, 4, 4)], metrics=["params", "latency"], processes=1,
-        measure={"total_s": 5}, out=tmp_path / "run",
+        modules=[f"{tmp_path}/{name}.py:{name}" for name in files], shape=[(1, 4, 4, 4)],
+        metrics=["params", "latency"], processes=1, measure={"total_s": 5}, out=tmp_path / "run",
     )  # fmt: skip
-    (row,) = run.folder.rows()
-    assert (row["status"], row["params"]) == ("ok", 20), row["message"]
-    told = [str(note) for note in row["notes"] if "fp32_precision" in str(note)]
-    assert [noted in each for each in told] == [True] * bool(noted)
+    rows = {row["module"]: row for row in run.folder.rows()}
+    for name, (_, noted) in files.items():
+        assert (rows[name]["status"], rows[name]["params"]) == ("ok", 20), rows[name]["message"]
+        told = [str(note) for note in rows[name]["notes"] if "fp32_precision" in str(note)]
+        assert [noted in each for each in told] == [True] * bool(noted)
