@@ -1,6 +1,7 @@
 """Code of each task, and imports before the first."""
 
 import contextlib
+import importlib
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,11 @@ from ctxbench.worker import opened
 from ctxbench.worker.protocol import Ask, Imported, MatmulRate, MeasureCase, MeasureCases, Measured, Reply, Task
 from ctxbench.worker.questions import Emit, answer, reported
 
+# Modules that a child imports for whatever case.
+_BY_EACH_CHILD = (
+    "ctxbench.base.statistics", "ctxbench.meta.built", "ctxbench.registry.layout", "ctxbench.registry.slot",
+    "ctxbench.table.numbers", "numpy.fft", "numpy.ma", "numpy.random", "numpy.typing", "psutil",
+)  # fmt: skip
 # The modules that were imported before the code of any case; in one process for all, none is known.
 _before_the_fork: set[str] = set()
 
@@ -35,6 +41,8 @@ def preload(static: bool = True) -> None:
 
     ctxbench.model.metrics.metrics()
     ctxbench.registry.names()
+    for name in _BY_EACH_CHILD:
+        importlib.import_module(name)
     if not static:
         return
     from ctxbench.meta.without_compiler import without_compiler
