@@ -27,7 +27,6 @@ TEXTS = {
     "lacks": "It does not include {work}.",
     "not_derived": "{title} cannot be derived from this row's numbers: {reason}",
     "drawn": "the module draws its structure: {column} is {first} under one seed and {second} under another",
-    "reused": "reused from {path}",
     "params_differ": "the declared closed form gives {declared} params, the module has {counted}",
     "params_made": "the first pass makes or drops parameters: {before:,} before it, {after:,} (counted) after it",
     "complex_params": "{count:,} of the parameters are complex numbers, which count once and hold two real ones",
@@ -61,7 +60,6 @@ TEXTS = {
         "Background load above {limit:.0%} of the cores during timing: no ratio, and an order only where times are far "
         "apart."
     ),
-    "broken_contract": "The module does not meet the contract of context modules: see `ctxbench verify`.",
     "busy_machine": "the machine was not idle: {cores:.1f} cores in use by other processes",
     "slow_clock": "the GPU ran at {mhz} of {limit_mhz} MHz ({share:.0%}) under load: {reasons}",
     "kept_by_content": (

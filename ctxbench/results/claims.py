@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from ctxbench.base.statistics import FittedLine
 
-HAMS = ("ham_nmf", "ham_cd", "ham_vq")
 # The error of an execution is rounding up to this many times the eager one's, or below RELATIVE: its sums are in
 # another order.
 ROUNDING = 10

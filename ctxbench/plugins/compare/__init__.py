@@ -18,4 +18,5 @@ PLUGIN = Plugin(
             ),
         )
     },
+    notes={"reused": "reused from {path}"},
 )

@@ -15,4 +15,7 @@ PLUGIN = Plugin(
         )
     },
     questions={"contract": "child:verify"},
+    notes={
+        "broken_contract": "The module does not meet the contract of context modules: see `ctxbench verify`.",
+    },
 )

@@ -5,7 +5,8 @@ import json
 import pandas as pd
 
 from ctxbench.base.statistics import FittedLine, fit_line
-from ctxbench.results.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
+from ctxbench.plugins.numerics.hams import HAMS
+from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
 
 # What counts as approximately right: the least cosine of the two gradients.
 ALIGNED = 0.9

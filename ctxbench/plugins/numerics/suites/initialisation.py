@@ -1,6 +1,7 @@
 """Claims of the suite `initialisation` about Appendix F of Geng et al., ICLR 2021."""
 
-from ctxbench.results.claims import HAMS, Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench.plugins.numerics.hams import HAMS
+from ctxbench.results.claims import Claim, Finding, Outcome, Rows, for_each, measured
 
 
 def learned(rows: Rows) -> Finding:

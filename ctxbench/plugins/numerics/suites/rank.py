@@ -1,6 +1,7 @@
 """Claims of the suite `rank` about the latent dimension of Geng et al., ICLR 2021."""
 
-from ctxbench.results.claims import HAMS, Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench.plugins.numerics.hams import HAMS
+from ctxbench.results.claims import Claim, Finding, Outcome, Rows, for_each, measured
 
 # Relative: an error of r = 8 up to this much above that of r = 32 counts as no worse.
 CLOSE = 0.1

@@ -1,6 +1,7 @@
 """Claims of the suite `spectrum` about Fig. 6 of Geng et al., ICLR 2021."""
 
-from ctxbench.results.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured
+from ctxbench.plugins.numerics.hams import HAMS
+from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, for_each, measured
 
 # The rank of the signal.
 TRUE = 8

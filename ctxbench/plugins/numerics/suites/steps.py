@@ -1,7 +1,8 @@
 """Claims of the suite `steps` about the iterations of Geng et al., ICLR 2021."""
 
 from ctxbench.base.statistics import fit_line
-from ctxbench.results.claims import HAMS, Claim, Finding, Outcome, Rows, decided, for_each, slope
+from ctxbench.plugins.numerics.hams import HAMS
+from ctxbench.results.claims import Claim, Finding, Outcome, Rows, decided, for_each, slope
 
 # Relative: a smaller change of the reconstruction error is none.
 SAME = 0.02
