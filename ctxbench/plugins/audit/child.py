@@ -9,10 +9,11 @@ from ctxbench.model.case import Case
 from ctxbench.plugins.audit.conventions import TOOLS
 from ctxbench.plugins.audit.counts import BlockCounts
 from ctxbench.plugins.audit.roles import Roles, is_vector, roles_of
-from ctxbench.plugins.macs.counter import MacCount, UncountableError, count_macs
+from ctxbench.plugins.macs.counter import MacCount, counted
 from ctxbench.plugins.macs.tools.calls import Calls
 from ctxbench.plugins.macs.tools.table import TOOLS as COUNTERS
 from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.macs.watch import UncountableError
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.predict import predict_peak
@@ -55,9 +56,9 @@ class _Parts:
             "macs_norm": lambda: sum(macs for each, macs in self._macs.by_operator.items() if each.endswith("_norm")),
             "macs_train": lambda: count_training_macs(self._model, self._x).macs,
         }
-        calls = Calls(self._model, self._x.shape)
+        self._calls = Calls(self._model, self._x.shape)
         for tool, name in TOOLS.items():
-            self._known[name] = partial(COUNTERS[tool].count, calls)
+            self._known[name] = partial(COUNTERS[tool].count, self._calls)
         for mode in MODES:
             self._known[f"memory_{mode}"] = partial(self._peak, mode, "cuda")
             self._known[f"memory_{mode}_2020"] = partial(self._peak, mode, "cuda-2020")
@@ -70,8 +71,8 @@ class _Parts:
 
     @cached_property
     def _macs(self) -> MacCount:
-        return count_macs(self._model, self._x)
+        return counted(self._calls.operators)
 
     @cached_property
     def _roles(self) -> Roles:
-        return roles_of(self._model, self._x)
+        return roles_of(self._calls)

@@ -1,17 +1,13 @@
 """Roles of the parameters of a module: biases, parts of normalisations, scales; told by a pass, not by names."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ctxbench.base.errors import text_of
-from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.plugins.macs.counter import UncountableError, repeatable
+from ctxbench.plugins.macs.tools.calls import Calls
+from ctxbench.plugins.macs.watch import UncountableError
 
 # A layer of vectors alone that computes one of these of its input is a normalisation, such as GRN.
 _STATISTICS = {"linalg_vector_norm", "norm", "var", "var_mean", "std", "std_mean", "sqrt", "rsqrt"}
@@ -33,80 +29,32 @@ class Roles:
     vectors: int
 
 
-@without_compiler()
-def roles_of(model: nn.Module, x: Tensor) -> Roles:
-    """The roles, by a pass of `model` in eval mode on the meta device. UncountableError if it needs data."""
-    watch = _Watch(model)
-    was_training = model.training
+def roles_of(calls: Calls) -> Roles:
+    """The roles, by a pass in eval mode on the meta device. UncountableError if it needs data."""
     try:
-        with repeatable(), torch.no_grad(), watch:
-            model.eval()(x)
+        operators = [each for each in calls.operators if each.is_whole]
     except Exception as error:
-        raise UncountableError(f"{type(model).__name__}: {text_of(error).partition(chr(10))[0]}") from error
-    finally:
-        model.train(was_training)
-        watch.remove()
-    owned = [watch.of_normalisation(each) for each in watch.normalisations]
-    norm = watch.norm.union(*owned)
-    return Roles(
-        *(sum(watch.vectors[key] for key in each) for each in (watch.added, norm, norm | watch.added | watch.scales))
-    )
-
-
-@dataclass(eq=False)
-class _Watch(TorchDispatchMode):
-    """Sees which operators take a vector, and which layers compute statistics; vectors are known by their storage."""
-
-    model: nn.Module
-    vectors: dict[int, int] = field(default_factory=dict)
-    added: set[int] = field(default_factory=set)
-    norm: set[int] = field(default_factory=set)
-    scales: set[int] = field(default_factory=set)
-    normalisations: set[nn.Module] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
-        parameters = [each for each in self.model.parameters() if is_vector(each)]
-        self.vectors = {_key(each): each.numel() for each in parameters}
-        self._running: list[nn.Module] = []
-        self._hooks = [hook for each in self.model.modules() for hook in self._hooked(each)]
-
-    def _hooked(self, module: nn.Module) -> list[Any]:
-        return [
-            module.register_forward_pre_hook(lambda layer, _: self._running.append(layer)),
-            module.register_forward_hook(self._left),
-        ]
-
-    def _left(self, *_: Any) -> None:
-        self._running.pop()
-
-    def remove(self) -> None:
-        """Take the hooks off the module."""
-        for each in self._hooks:
-            each.remove()
-
-    def of_normalisation(self, module: nn.Module) -> set[int]:
-        """The parameters of a layer that has nothing but vectors; none of another layer."""
-        own = [_key(each) for each in module.parameters()]
-        return set(own) if self.vectors.keys() >= {*own} else set()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        name = func.name().partition(".")[0].removeprefix("aten::").removesuffix("_")
-        if name in _STATISTICS and self._running:
-            self.normalisations.add(self._running[-1])
-        for place, leaves in enumerate(map(tree_leaves, args)):
-            taken = {_key(each) for each in leaves if isinstance(each, Tensor)} & self.vectors.keys()
-            argument = func._schema.arguments[place].name
+        reason = text_of(error).partition(chr(10))[0]
+        raise UncountableError(f"{type(calls.module).__name__}: {reason}") from error
+    # vectors are known by their storage, all of which the calls hold
+    vectors = {_key(each): each.numel() for each in calls.copy.parameters() if is_vector(each)}
+    added, norm, scales = set[int](), set[int](), set[int]()
+    for call in operators:
+        name = call.name.removeprefix("aten::")
+        if name in _STATISTICS and call.layers:
+            own = {_key(each) for each in call.layers[-1].parameters()}
+            norm |= own if own <= vectors.keys() else set()
+        for place, leaves in enumerate(map(tree_leaves, call.args)):
+            taken = {_key(each) for each in leaves if isinstance(each, Tensor)} & vectors.keys()
+            argument = call.func._schema.arguments[place].name
             if "_norm" in name and name not in _STATISTICS:
-                self.norm |= taken
-                self.added |= taken if argument == "bias" else set()
+                norm |= taken
+                added |= taken if argument == "bias" else set()
             elif name in _ADDITIONS or _ADDED.get(name) == argument:
-                self.added |= taken
+                added |= taken
             elif name == "mul":
-                self.scales |= taken
-        return func(*args, **(kwargs or {}))
+                scales |= taken
+    return Roles(*(sum(vectors[key] for key in each) for each in (added, norm, norm | added | scales)))
 
 
 def is_vector(parameter: Tensor) -> bool:

@@ -4,31 +4,27 @@ import copy
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
-from ctxbench.base.call_sites import CallSite, CallSites
+from ctxbench.base.call_sites import CallSite
 from ctxbench.meta.as_written import as_written
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
-from ctxbench.meta.refusal import is_of_meta, why
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.left_out import COMPLEX, complex_rest, estimate, told
 from ctxbench.plugins.macs.rules import FREE, OTHERS, PRODUCTS, RECURRENT, is_free
+from ctxbench.plugins.macs.watch import OperatorCall, Watch, explained, repeatable
 
+# Operators of whose parts no rule but that of products applies.
+WHOLE = RECURRENT.union(FREE, OTHERS)
 # The share of a count that its first three digits do not show.
 UNSEEN = 5e-4
-
-
-class UncountableError(RuntimeError):
-    """The pass cannot be counted without data; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +94,12 @@ def count_macs(
     """
     duplicate = on_meta(module).train(training)
     shapes = [torch.empty_like(tensor, device="meta") for tensor in inputs]
-    counter = OperatorCounter(duplicate)
-    try:
-        with repeatable(), as_written() as said, torch.inference_mode(), counter, autocast or Autocast():
-            duplicate(*shapes)
-    except Exception as error:
-        if not is_of_meta(error, counter.running):
-            raise
-        raise UncountableError(
-            f"{type(module).__name__} cannot be counted without data, because {why(error, counter.running)}; "
-            "ctxbench run --counter torchprofile counts it on real tensors"
-        ) from error
-    return replace(counter.count(), remarks=sorted(said))
+    counting = MacSum()
+    watch = Watch(duplicate, counting.add)
+    casts = autocast or Autocast()
+    with explained(module, watch), repeatable(), as_written() as said, torch.inference_mode(), watch, casts:
+        duplicate(*shapes)
+    return replace(counting.count(), remarks=sorted(said))
 
 
 def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
@@ -139,111 +129,49 @@ _NO_HANDLER = re.compile(r'No handlers found: "(.+)"\. Skipped\.')
 _TORCHPROFILE_PRODUCTS = frozenset(PRODUCTS) | {"aten::linear", "aten::matmul", "aten::einsum", "aten::lstm"}
 
 
-class OperatorCounter(TorchDispatchMode):
-    """Sums the rules over the operators that `module` calls; in inference mode it sees composites before their parts.
+def counted(calls: Iterable[OperatorCall]) -> MacCount:
+    """The count of a forward pass by its calls."""
+    counting = MacSum()
+    for each in calls:
+        counting.add(each)
+    return counting.count()
 
-    The operators of its backward pass are booked to its forward calls once `in_backward` is set.
-    """
 
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
-        self.in_backward = False
-        self.macs_matmul = 0
-        self._places = CallSites(module)
+class MacSum:
+    """Sums the rules over calls of operators, each of which comes after its parts."""
+
+    def __init__(self) -> None:
+        self._macs_matmul = 0
         self._by_place: Counter[tuple[CallSite, str]] = Counter()
         self._uncounted: Counter[str] = Counter()
         self._estimates: Counter[str] = Counter()
-        self.running = ""  # the innermost operator that has not returned
-        self._covered = False  # inside an operator that has been counted as a whole
+        self._within: Counter[str] = Counter()  # products inside a recurrent layer that has not returned
 
     def count(self) -> MacCount:
         """Count of the calls so far."""
-        return MacCount(self.macs_matmul, dict(self._uncounted), dict(self._estimates), dict(self._by_place))
+        return MacCount(self._macs_matmul, dict(self._uncounted), dict(self._estimates), dict(self._by_place))
 
-    def add(self, name: str, args: Sequence[Any], output: Any) -> None:
-        """Count an operator of PRODUCTS or OTHERS."""
-        macs = (PRODUCTS.get(name) or OTHERS[name])(args, output)
+    def add(self, call: OperatorCall) -> None:
+        """Count a call. What is a part of one that counts as a whole does not count again, but for its products."""
+        name, rule = call.name, PRODUCTS.get(call.name) or OTHERS.get(call.name)
+        if not PRODUCTS.keys().isdisjoint(call.around):
+            return
+        macs = rule(call.args, call.output) if rule else 0
         if name in PRODUCTS:
-            self.macs_matmul += macs
-        self._add(name, macs)
-        if rest := complex_rest(macs, tree_leaves(args), output):
+            self._macs_matmul += macs
+            self._within.update(dict.fromkeys(RECURRENT.intersection(call.around), macs))
+        if name in RECURRENT:
+            macs = self._within.pop(name, 0)
+        if not WHOLE.isdisjoint(call.around):
+            return
+        if macs:
+            self._by_place[call.place, name] += macs
+        if rule and (rest := complex_rest(macs, tree_leaves(call.args), call.output)):
             self._leave_out(COMPLEX, rest)
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        args, kwargs = on_one_device(args, kwargs or {})
-        name = func.name().partition(".")[0].removesuffix("_")
-        self.running = name
-        if torch.is_grad_enabled():
-            self._place()  # what costs nothing itself may in its gradient
-        if name in PRODUCTS:
-            output = func(*args, **kwargs)
-            self.add(name, args, output)
-        elif name in OTHERS:
-            output, _ = self._run_whole(func, args, kwargs)
-            self.add(name, args, output)
-        elif name in RECURRENT:
-            output, products = self._run_whole(func, args, kwargs)
-            self._add(name, products)
-        elif name in FREE:
-            output, _ = self._run_whole(func, args, kwargs)
-        else:
-            output, is_whole = self._run(func, args, kwargs)
-            if is_whole and not func.is_view and not is_free(func):
-                self._leave_out(name, estimate(name, args, output))
-        self.running = ""
-        return output
-
-    def _add(self, name: str, macs: int) -> None:
-        if macs and not self._covered:
-            self._by_place[self._place(), name] += macs
+        if not rule and name not in WHOLE and call.is_whole and not call.func.is_view and not is_free(call.func):
+            self._leave_out(name, estimate(name, call.args, call.output))
 
     def _leave_out(self, name: str, macs: int | None) -> None:
-        if self._covered:
-            return
         self._uncounted[name] += 1
         if macs is not None:
             self._estimates[name] += macs
-
-    def _place(self) -> CallSite:
-        return self._places.backward() if self.in_backward else self._places.forward()
-
-    def _run_whole(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, int]:
-        """The operator's output and the matrix products inside it; no other rule applies inside."""
-        outer, self._covered = self._covered, True
-        products = self.macs_matmul
-        try:
-            output, _ = self._run(func, args, kwargs)
-        finally:
-            self._covered = outer
-        return output, self.macs_matmul - products
-
-    def _run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, bool]:
-        """The operator's output, and whether it ran as a whole rather than as its parts under this mode."""
-        with self:
-            output = func.decompose(*args, **kwargs)
-        if output is not NotImplemented:
-            return output, False
-        return func(*args, **kwargs), True
-
-
-def on_one_device(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Give the arguments with real tensors (constants that the module makes itself) on meta if any other tensor is."""
-    on_meta = {leaf.is_meta for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
-    if len(on_meta) < 2:
-        return args, kwargs
-    moved: tuple[Sequence[Any], dict[str, Any]] = tree_map_only(Tensor, lambda t: t.to("meta"), (args, kwargs))
-    return moved
-
-
-@contextmanager
-def repeatable() -> Iterator[None]:
-    """Leave torch's generators as they were; keep attention's fused path off, which hides its products."""
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    with torch.random.fork_rng(devices=[]):
-        torch.backends.mha.set_fastpath_enabled(False)
-        try:
-            yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fast_path)

@@ -57,8 +57,8 @@ def count(measurement: Measurement) -> None:
 def _count_step(measurement: Measurement) -> None:
     """Report the count of a training step, by ctxbench's own counter, or why there is none."""
     from ctxbench.meta.autocast import Autocast
-    from ctxbench.plugins.macs.counter import UncountableError
     from ctxbench.plugins.macs.training import count_training_macs
+    from ctxbench.plugins.macs.watch import UncountableError
 
     case = measurement.case
     try:
@@ -79,7 +79,7 @@ def _notes(key: str, counted: "MacCount") -> list[Note]:
 
 def _reason(error: Exception, case: "Case", counter: str) -> str:
     """The reason why there is no count; the error itself where no pass on a device will show it."""
-    from ctxbench.plugins.macs.counter import UncountableError
+    from ctxbench.plugins.macs.watch import UncountableError
 
     if isinstance(error, UncountableError):
         return str(error)

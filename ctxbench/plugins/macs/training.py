@@ -19,8 +19,9 @@ from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.outputs import loss_of, trained
 from ctxbench.meta.scan import SCANS
 from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.plugins.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs, repeatable
+from ctxbench.plugins.macs.counter import MacCount, MacSum, count_macs
 from ctxbench.plugins.macs.rules import FLEX
+from ctxbench.plugins.macs.watch import UncountableError, Watch, repeatable
 
 _ATTENTION = "aten::scaled_dot_product_attention"
 _attend = functional.scaled_dot_product_attention
@@ -50,30 +51,27 @@ def count_training_macs(module: nn.Module, *inputs: Tensor, autocast: Autocast |
         forward = count_macs(module, *inputs, training=True, autocast=autocast)
         duplicate = on_meta(module).train()
         shapes = [torch.empty_like(each, device="meta").requires_grad_(each.requires_grad) for each in inputs]
-        counter = OperatorCounter(duplicate)
-        with repeatable(), as_written(), torch.enable_grad(), _as_one(counter), counter:
+        before, after = MacSum(), MacSum()
+        watch = Watch(duplicate, before.add)
+        with repeatable(), as_written(), torch.enable_grad(), _as_one(watch), watch:
             with autocast or Autocast():
                 output = duplicate(*shapes)
-            before, counter.in_backward = counter.count(), True
+            watch.in_backward, watch.take = True, after.add
             if trained(output):
                 loss_of(output).backward()
     if not trained(output):
         raise UncountableError(f"the output of {name} depends on nothing that has a gradient")
-    if before.macs_matmul != forward.macs_matmul:
+    if (with_gradients := before.count().macs_matmul) != forward.macs_matmul:
         raise UncountableError(
-            f"the forward of {name} has {before.macs_matmul} MACs of products with gradients and "
+            f"the forward of {name} has {with_gradients} MACs of products with gradients and "
             f"{forward.macs_matmul} without"
         )
-    return _sum(forward, counter.count(), before)
-
-
-def _sum(forward: MacCount, after: MacCount, before: MacCount) -> MacCount:
-    """The forward, and what ran between two counts."""
+    backward = after.count()
     return MacCount(
-        forward.macs_matmul + after.macs_matmul - before.macs_matmul,
-        dict(Counter(forward.uncounted) + (Counter(after.uncounted) - Counter(before.uncounted))),
-        dict(Counter(forward.estimates) + (Counter(after.estimates) - Counter(before.estimates))),
-        dict(Counter(forward.by_place) + (Counter(after.by_place) - Counter(before.by_place))),
+        forward.macs_matmul + backward.macs_matmul,
+        dict(Counter(forward.uncounted) + Counter(backward.uncounted)),
+        dict(Counter(forward.estimates) + Counter(backward.estimates)),
+        dict(Counter(forward.by_place) + Counter(backward.by_place)),
         forward.remarks,
     )
 
@@ -92,7 +90,7 @@ def _explained(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _as_one(counter: OperatorCounter) -> Iterator[None]:
+def _as_one(watch: Watch) -> Iterator[None]:
     """Run fused attention and scans as one operator in each direction: on meta, PyTorch runs their parts."""
 
     class Calls(TorchFunctionMode):
@@ -102,9 +100,9 @@ def _as_one(counter: OperatorCounter) -> Iterator[None]:
             kwargs = kwargs or {}
             if func is _attend and (maps := _fused_maps(*args, **kwargs)):
                 query, _, value, _ = maps
-                return _run_as_one(counter, _ATTENTION, (*query.shape[:-1], value.shape[-1]), *maps)
+                return _run_as_one(watch, _ATTENTION, (*query.shape[:-1], value.shape[-1]), *maps)
             if func in SCANS:
-                return _run_as_one(counter, f"ctxbench::{func.__name__}", args[0].shape, *args)
+                return _run_as_one(watch, f"ctxbench::{func.__name__}", args[0].shape, *args)
             return func(*args, **kwargs)
 
     calls = Calls()
@@ -114,7 +112,7 @@ def _as_one(counter: OperatorCounter) -> Iterator[None]:
 
     def flex(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
         shape = (*query.shape[:-1], value.shape[-1])
-        output = _run_as_one(counter, FLEX, shape, query, key, value, None)
+        output = _run_as_one(watch, FLEX, shape, query, key, value, None)
         return output, query.new_empty(shape[:-1]), query.new_empty(shape[:-1])
 
     # the mode does not see the call inside nn.MultiheadAttention, the patch none of a name that was imported before
@@ -140,18 +138,18 @@ class _AsOne(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, counter: OperatorCounter, name: str, shape: Sequence[int], first: Tensor, *others: Tensor | None
+        ctx: Any, watch: Watch, name: str, shape: Sequence[int], first: Tensor, *others: Tensor | None
     ) -> Tensor:
-        ctx.counter, ctx.operator = counter, name
+        ctx.watch, ctx.operator = watch, name
         ctx.save_for_backward(first, *others)
         output = first.new_empty(shape)
-        counter.add(name, (first, *others), output)
+        watch.tell(name, (first, *others), output)
         return output
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         saved = ctx.saved_tensors
-        ctx.counter.add(f"{ctx.operator}_backward", (gradient, *saved), None)
+        ctx.watch.tell(f"{ctx.operator}_backward", (gradient, *saved), None)
         needed = zip(saved, ctx.needs_input_grad[3:], strict=True)
         return None, None, None, *(torch.empty_like(each) if needs else None for each, needs in needed)
 

@@ -56,14 +56,16 @@ def _parts(model: "nn.Module", x: "Tensor") -> dict[str, int]:
     """The MACs of an inference by the network's own children, the module in its slots apart; the rest is "others"."""
     import torch
 
-    from ctxbench.plugins.macs.counter import OperatorCounter
+    from ctxbench.plugins.macs.counter import MacSum
+    from ctxbench.plugins.macs.watch import Watch
     from ctxbench.registry.slot import Slot
 
     slots = [name for name, each in model.named_modules() if isinstance(each, Slot)]
-    with torch.inference_mode(), OperatorCounter(model) as counter:
+    counting = MacSum()
+    with torch.inference_mode(), Watch(model, counting.add):
         model(x)
     found: Counter[str] = Counter()
-    for (place, _), macs in counter.count().by_place.items():
+    for (place, _), macs in counting.count().by_place.items():
         in_slot = any(f"{place.module}.".startswith(f"{slot}.") for slot in slots)
         found[SLOT if in_slot else place.module.partition(".")[0] or "others"] += macs
     return dict(found)

@@ -13,8 +13,8 @@ from ctxbench.base.call_sites import CallSite, CallSites
 from ctxbench.base.mode import Mode
 from ctxbench.meta.calls import Writer
 from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.plugins.macs.counter import repeatable
 from ctxbench.plugins.macs.rules import OTHERS, PRODUCTS
+from ctxbench.plugins.macs.watch import repeatable
 from ctxbench.plugins.memory.one_pass import prepared, run_pass
 from ctxbench.plugins.memory.profile import Phase
 from ctxbench.plugins.predict.operators import Operator, dtype_of, works

@@ -12,8 +12,9 @@ from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.errors import text_of
 from ctxbench.base.mode import Mode
 from ctxbench.meta.autocast import Autocast
-from ctxbench.plugins.macs.counter import UncountableError, count_macs
+from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.macs.watch import UncountableError
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.predict import predict_peak

@@ -7,9 +7,10 @@ from ctxbench.base.errors import UsageError
 from ctxbench.meta.autocast import Autocast
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
-from ctxbench.plugins.macs.counter import MacCount, UncountableError, count_macs
+from ctxbench.plugins.macs.counter import MacCount, count_macs
 from ctxbench.plugins.macs.tools.table import as_tools
 from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.macs.watch import UncountableError
 from ctxbench.table.shown import CellKind, Shown
 
 

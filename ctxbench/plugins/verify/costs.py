@@ -8,7 +8,8 @@ import torch
 
 from ctxbench.meta.built import without_data
 from ctxbench.metrics.params import count_params
-from ctxbench.plugins.macs.counter import UncountableError, count_macs
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.macs.watch import UncountableError
 from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.plugins.verify.subject import Subject, failed, is_refusal, not_applicable, passed
 from ctxbench.registry.hyperparameter import Hyperparameter

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.plugins.audit.roles import Roles, roles_of
-from ctxbench.plugins.macs.counter import UncountableError
+from ctxbench.plugins.macs.tools.calls import Calls
+from ctxbench.plugins.macs.watch import UncountableError
 
 C, N = 8, 5
 
@@ -105,11 +106,11 @@ class Data(nn.Module):
 )
 def test_roles(module: nn.Module, bias: int, norm: int, vectors: int) -> None:
     module.to("meta").train()
-    assert roles_of(module, torch.empty(2, N, C, device="meta")) == Roles(bias, norm, vectors)
+    assert roles_of(Calls(module, (2, N, C))) == Roles(bias, norm, vectors)
     assert module.training
     assert not any(each._forward_hooks or each._forward_pre_hooks for each in module.modules())
 
 
 def test_a_pass_that_needs_data_gives_none() -> None:
     with pytest.raises(UncountableError, match="Data: "):
-        roles_of(Data(), torch.empty(2, N, C, device="meta"))
+        roles_of(Calls(Data(), (2, N, C)))

@@ -9,8 +9,9 @@ from test_macs import Apply
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ctxbench.plugins.macs.counter import UncountableError, count_macs
+from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.macs.watch import UncountableError
 
 pytestmark = [
     pytest.mark.slow,  # flex_attention and the compiler take seconds to import

@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ctxbench import registry
 from ctxbench.metrics.params import count_params
-from ctxbench.plugins.macs.counter import UncountableError, count_macs, count_macs_torchprofile
+from ctxbench.plugins.macs.counter import count_macs, count_macs_torchprofile
+from ctxbench.plugins.macs.watch import UncountableError
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn import functional
 
 from ctxbench import registry
-from ctxbench.plugins.macs.counter import UncountableError
 from ctxbench.plugins.macs.tools import NAMES
 from ctxbench.plugins.macs.tools.calls import Calls
 from ctxbench.plugins.macs.tools.table import TOOLS, as_tools
+from ctxbench.plugins.macs.watch import UncountableError
 
 PRINTED = Path(__file__).parents[3] / "results" / "counters" / "conventions.csv"
 BLOCKS = ("se", "gc", "mhsa", "coord", "spectral", "mila")

@@ -10,14 +10,12 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ctxbench.base.call_sites import CallSite, CallSites
 from ctxbench.base.errors import text_of
+from ctxbench.meta.as_written import as_written
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.plugins.macs.counter import UncountableError, on_one_device, repeatable
-from ctxbench.plugins.macs.rules import PRODUCTS
+from ctxbench.plugins.macs.watch import OperatorCall, UncountableError, Watch, explained, repeatable
 
 # What counters put their own functions in the place of.
 CONVOLUTIONS = tuple(f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3))
@@ -34,8 +32,6 @@ FUNCTIONS = (
     "torch.einsum",
     "Tensor.__matmul__",
 )
-# Composite operators of which a trace has the parts.
-_UNRECORDED = {f"aten::{cell}_cell" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
 _OWNERS: dict[str, Any] = {"functional": functional, "torch": torch, "Tensor": Tensor}
 
 
@@ -75,24 +71,6 @@ class FunctionCall:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class OperatorCall:
-    """A call of an operator, a part of the composite operators `around`, within these functions and submodules."""
-
-    name: str
-    args: Sequence[Any]
-    output: Any
-    place: CallSite
-    around: Sequence[str]
-    functions: Sequence[str]
-    layers: Sequence[nn.Module]
-
-    @property
-    def macs(self) -> int:
-        """Its multiply-accumulates, if it is a product or a convolution, and no part of one."""
-        return 0 if PRODUCTS.keys() & {*self.around} else PRODUCTS.get(self.name, _none)(self.args, self.output)
-
-
 class Calls:
     """Calls of a pass of a module in eval mode on the meta device, each after its parts; it runs when they are read."""
 
@@ -117,6 +95,11 @@ class Calls:
     def operators(self) -> Sequence[OperatorCall]:
         return self._watch.operators
 
+    @property
+    def copy(self) -> nn.Module:
+        """The copy of the module that ran."""
+        return self._watch.module
+
     @cached_property
     def _watch(self) -> "_Watch":
         try:
@@ -125,10 +108,6 @@ class Calls:
             if next(iter(self._passes)) == self.shape:
                 raise
             raise UncountableError(f"an input of {self.shape} is not taken: {text_of(error)}") from error
-
-
-def _none(args: Sequence[Any], output: Any) -> int:
-    return 0
 
 
 Rule = Callable[[OperatorCall], int]
@@ -155,34 +134,35 @@ class Tool:
 
 @without_compiler()
 def _watched(module: nn.Module, shape: Sequence[int]) -> "_Watch":
-    duplicate = on_meta(module).eval()
-    watch = _Watch(duplicate)
-    with repeatable(), torch.inference_mode(), watch.functions_watched(), watch:
-        duplicate(torch.empty(tuple(shape), device="meta"))
+    watch = _Watch(on_meta(module).eval())
+    dtype = next((each.dtype for each in module.parameters() if each.is_floating_point()), None)
+    with explained(module, watch), repeatable(), as_written(), torch.inference_mode(), watch.functions_watched(), watch:
+        watch.module(torch.empty(tuple(shape), device="meta", dtype=dtype))
     return watch
 
 
-class _Watch(TorchDispatchMode):
-    """In inference mode it sees a composite operator before its parts."""
+class _Watch(Watch):
+    """Sees the layers and functions of a pass of `module`, too."""
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
+        self.module = module
         self.layers: list[LayerCall] = []
         self.functions: list[FunctionCall] = []
         self.operators: list[OperatorCall] = []
-        self._places = CallSites(module)
-        self._running: list[nn.Module] = []
-        self._around: list[str] = []
-        self._functions: list[str] = []
+        super().__init__(module, self._keep)
         for each in module.modules():
             each.register_forward_pre_hook(self._enter)
             each.register_forward_hook(self._leave)
 
+    def _keep(self, call: OperatorCall) -> None:
+        _ = call.place  # found while the call goes on
+        self.operators.append(call)
+
     def _enter(self, layer: nn.Module, inputs: Sequence[Any]) -> None:
-        self._running.append(layer)
+        self.in_layers.append(layer)
 
     def _leave(self, layer: nn.Module, inputs: Sequence[Any], output: Any) -> None:
-        self._running.pop()
+        self.in_layers.pop()
         self.layers.append(LayerCall(layer, inputs, output))
 
     @contextmanager
@@ -201,36 +181,15 @@ class _Watch(TorchDispatchMode):
         def watched(*args: Any, **kwargs: Any) -> Any:
             if self._around:  # on the meta device, operators call functions
                 return function(*args, **kwargs)
-            self._functions.append(name)
+            self.in_functions.append(name)
             try:
                 output = function(*args, **kwargs)
             finally:
-                self._functions.pop()
-            self.functions.append(FunctionCall(name, args, kwargs, output, tuple(self._running)))
+                self.in_functions.pop()
+            self.functions.append(FunctionCall(name, args, kwargs, output, tuple(self.in_layers)))
             return output
 
         return watched
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        name = func.name().partition(".")[0].removesuffix("_")
-        args, kwargs = on_one_device(args, kwargs or {})
-        around = tuple(self._around)
-        if name not in _UNRECORDED:
-            self._around.append(name)
-        try:
-            with self:
-                output = func.decompose(*args, **kwargs)
-            if output is NotImplemented:
-                output = func(*args, **kwargs)
-        finally:
-            self._around = [*around]
-        place = self._places.forward()
-        self.operators.append(
-            OperatorCall(name, args, output, place, around, tuple(self._functions), tuple(self._running))
-        )
-        return output
 
 
 def layers(*names: str) -> list[type]:

@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from ctxbench.meta.fused_attention import is_fusible
 from ctxbench.plugins.macs.rules import PRODUCTS
-from ctxbench.plugins.macs.tools.calls import Calls, Counting, OperatorCall, Rule, Tool
+from ctxbench.plugins.macs.tools.calls import Calls, Counting, Rule, Tool
+from ctxbench.plugins.macs.watch import OperatorCall
 
 # It has no rule for a product with a vector.
 _VECTORS = {"aten::dot", "aten::vdot", "aten::mv", "aten::addmv", "aten::addbmm"}

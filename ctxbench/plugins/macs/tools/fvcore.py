@@ -5,8 +5,9 @@ from math import prod
 from torch import Tensor
 
 from ctxbench.plugins.macs.rules import OTHERS
-from ctxbench.plugins.macs.tools.calls import OperatorCall, Rule, Tool, by_operators, elements, first
+from ctxbench.plugins.macs.tools.calls import Rule, Tool, by_operators, elements, first
 from ctxbench.plugins.macs.tools.functions import einsum_operations
+from ctxbench.plugins.macs.watch import OperatorCall
 
 
 def _product(left: int) -> Rule:

@@ -1,7 +1,8 @@
 """ptflops with its default backend, `aten`: products and convolutions of one image."""
 
-from ctxbench.plugins.macs.tools.calls import OperatorCall, Tool, first, of_one_image
+from ctxbench.plugins.macs.tools.calls import Tool, first, of_one_image
 from ctxbench.plugins.macs.tools.flop_counter_mode import below_autograd
+from ctxbench.plugins.macs.watch import OperatorCall
 
 
 def _with_biases(call: OperatorCall) -> int:

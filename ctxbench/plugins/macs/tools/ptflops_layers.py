@@ -8,7 +8,6 @@ from ctxbench.plugins.macs.tools.calls import (
     FunctionRule,
     LayerCall,
     LayerRule,
-    OperatorCall,
     Tool,
     by_functions,
     by_layers,
@@ -16,6 +15,7 @@ from ctxbench.plugins.macs.tools.calls import (
     of_one_image,
 )
 from ctxbench.plugins.macs.tools.functions import each, inputs, outputs, product, product_and_sum, recurrent
+from ctxbench.plugins.macs.watch import OperatorCall
 
 
 def _convolution(call: LayerCall) -> int:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from ctxbench.plugins.macs.counter import UncountableError
 from ctxbench.plugins.macs.tools import (
     NAMES,
     calflops,
@@ -21,6 +20,7 @@ from ctxbench.plugins.macs.tools import (
     torchprofile,
 )
 from ctxbench.plugins.macs.tools.calls import Calls, Tool
+from ctxbench.plugins.macs.watch import UncountableError
 from ctxbench.table.shown import Shown
 
 # By the name of the option.

@@ -4,7 +4,8 @@ from math import prod
 
 from torch import nn
 
-from ctxbench.plugins.macs.tools.calls import Calls, LayerCall, OperatorCall, Tool, first
+from ctxbench.plugins.macs.tools.calls import Calls, LayerCall, Tool, first
+from ctxbench.plugins.macs.watch import OperatorCall
 
 # Parameters are counted that have one of these in their names.
 NAMES = ("weight", "bias")

@@ -4,7 +4,8 @@ from math import prod
 
 from ctxbench.plugins.macs import rules
 from ctxbench.plugins.macs.tools import fvcore
-from ctxbench.plugins.macs.tools.calls import OperatorCall, Rule, Tool, by_operators, first
+from ctxbench.plugins.macs.tools.calls import Rule, Tool, by_operators, first
+from ctxbench.plugins.macs.watch import OperatorCall
 
 # Products that it has no rule for.
 _UNKNOWN = ("aten::mm", "aten::mv", "aten::dot", "aten::vdot")

@@ -1,0 +1,135 @@
+"""Operators of a pass as counters see them: in inference mode composite ones, too, each after its parts."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from ctxbench.base.call_sites import CallSite, CallSites
+from ctxbench.meta.refusal import is_of_meta, why
+from ctxbench.plugins.macs.rules import PRODUCTS
+
+# Composite operators of which a trace has the parts.
+_UNRECORDED = {f"aten::{cell}_cell" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+
+
+class UncountableError(RuntimeError):
+    """The pass cannot be counted without data; the text says why."""
+
+
+@dataclass(eq=False)
+class OperatorCall:
+    """A call of the operator `func`, a part of the composite operators `around`, within these functions and submodules.
+
+    A composite one that ran as its parts is not whole. What stands for a call has no `func`. `where` tells the place
+    as long as the call goes on.
+    """
+
+    name: str
+    func: Any
+    args: Sequence[Any]
+    output: Any
+    where: CallSite | Callable[[], CallSite]
+    around: Sequence[str]
+    is_whole: bool = True
+    functions: Sequence[str] = ()
+    layers: Sequence[nn.Module] = ()
+
+    @property
+    def place(self) -> CallSite:
+        """Place that it comes from."""
+        if isinstance(self.where, CallSite):
+            return self.where
+        self.where = self.where()
+        return self.where
+
+    @property
+    def macs(self) -> int:
+        """Its multiply-accumulates, if it is a product or a convolution, and no part of one."""
+        rule = PRODUCTS.get(self.name)
+        return 0 if rule is None or PRODUCTS.keys() & {*self.around} else rule(self.args, self.output)
+
+
+class Watch(TorchDispatchMode):
+    """Hands each operator call of a pass of `module` on to `take`.
+
+    The operators of its backward pass are booked to its forward calls once `in_backward` is set. `running` is the
+    innermost operator that has not returned, `in_functions` and `in_layers` are what a subclass sees around the calls.
+    """
+
+    def __init__(self, module: nn.Module, take: Callable[[OperatorCall], object]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
+        self.take = take
+        self.in_backward = False
+        self.running = ""
+        self.in_functions: list[str] = []
+        self.in_layers: list[nn.Module] = []
+        self._places = CallSites(module)
+        self._around: tuple[str, ...] = ()
+
+    def tell(self, name: str, args: Sequence[Any], output: Any, func: Any = None, is_whole: bool = True) -> None:
+        """Hand on a call that has run."""
+        within = (tuple(self.in_functions), tuple(self.in_layers))
+        self.take(OperatorCall(name, func, args, output, self._place, self._around, is_whole, *within))
+
+    def _place(self) -> CallSite:
+        return self._places.backward() if self.in_backward else self._places.forward()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        args, kwargs = on_one_device(args, kwargs or {})
+        name = self.running = func.name().partition(".")[0].removesuffix("_")
+        if torch.is_grad_enabled():
+            self._place()  # an autograd node is known by it
+        around, self._around = self._around, (*self._around, *[name] * (name not in _UNRECORDED))
+        try:
+            with self:
+                output = func.decompose(*args, **kwargs)
+            if is_whole := output is NotImplemented:
+                output = func(*args, **kwargs)
+        finally:
+            self._around = around
+        self.tell(name, args, output, func, is_whole)
+        self.running = ""
+        return output
+
+
+def on_one_device(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Give the arguments with real tensors (constants that the module makes itself) on meta if any other tensor is."""
+    on_meta = {leaf.is_meta for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+    if len(on_meta) < 2:
+        return args, kwargs
+    moved: tuple[Sequence[Any], dict[str, Any]] = tree_map_only(Tensor, lambda t: t.to("meta"), (args, kwargs))
+    return moved
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Leave torch's generators as they were; keep attention's fused path off, which hides its products."""
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    with torch.random.fork_rng(devices=[]):
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+@contextmanager
+def explained(module: nn.Module, watch: Watch) -> Iterator[None]:
+    """Turn what the meta device refuses into an UncountableError with its reason."""
+    try:
+        yield
+    except Exception as error:
+        if not is_of_meta(error, watch.running):
+            raise
+        raise UncountableError(
+            f"{type(module).__name__} cannot be counted without data, because {why(error, watch.running)}; "
+            "ctxbench run --counter torchprofile counts it on real tensors"
+        ) from error
