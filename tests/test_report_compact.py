@@ -107,7 +107,7 @@ def test_its_latex_has_a_label_and_notes_or_not(tmp_path: Path) -> None:
     written = write_report([table3_run(tmp_path / "run")], tmp_path / "out", [], choice, notes="none")
     (path,) = [path for path in written.files if path.name == "table3-compact.tex"]
     text = path.read_text(encoding="utf-8")
-    assert text.count(r"\begin{table*}") == 1
+    assert text.count(r"\begin{table}") == 1  # one column of a page of two holds it
     assert r"\caption{Costs}" in text
     assert r"\label{tab:cost}" in text
     assert "minipage" not in text
@@ -121,7 +121,7 @@ def test_long_tables_are_cut_into_floats_that_fit_a_page(tmp_path: Path) -> None
         add(folder, record("sa", shape=(1, 64, size, size)))
     table = suite_table(open_run(folder.path))
     text = render_latex(table)
-    assert text.count(r"\begin{table*}") == 2 * len(table.blocks())
+    assert text.count(r"\begin{table") == 2 * len(table.blocks())
     assert text.count(r"\begin{minipage}") == 1
     assert "(1 of 4)" in text
 

@@ -1,5 +1,6 @@
 """A table as LaTeX with booktabs: one tabular a part, so that it fits a page."""
 
+import math
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
@@ -10,6 +11,8 @@ from ctxbench.table.table import Cell, Row, Table, TableColumn
 
 # More lines of a table do not fit a page.
 ROWS = 40
+# Letters of 8 pt in a column of 3.3 inches, and those that the space between two columns of a table takes.
+COLUMN, GAP = 56, 1.5
 # Where notes may stand, and how a cell refers to one.
 NOTES = {"below": r"\textsuperscript{%s}", "threeparttable": r"\tnote{%s}", "none": r"\textsuperscript{%s}"}
 
@@ -49,7 +52,9 @@ def _escaped(character: str) -> str:
 
 
 def render_latex(table: Table, label: str = "", notes: str = "below") -> str:
-    """Floats `table*`, one for each part and each ROWS rows, so that each fits a page; notes stand in the last.
+    """Floats, one for each part and each ROWS rows, so that each fits a page; notes stand in the last.
+
+    A part that fits a column of a page of two is a `table`, a wider one a `table*`.
 
     `notes` is one of NOTES; with "none" those stay that say that a number is not to be relied on. The document needs
     `\\usepackage{booktabs}`, and the package threeparttable if the notes are its. Bold: best; italic: predicted or
@@ -57,9 +62,10 @@ def render_latex(table: Table, label: str = "", notes: str = "below") -> str:
     """
     pieces = [table.rows[start : start + ROWS] for start in range(0, max(len(table.rows), 1), ROWS)]
     kept = {n for n, text in enumerate(table.notes, 1) if notes != "none" or text in KEPT}
-    tabulars = [_tabular(table, positions, rows, notes, kept) for positions in table.blocks() for rows in pieces]
+    parts = [(positions, rows) for positions in table.blocks() for rows in pieces]
+    tabulars = [_tabular(table, positions, rows, notes, kept) for positions, rows in parts]
     floats = []
-    for number, tabular in enumerate(tabulars, 1):
+    for number, (tabular, (positions, _)) in enumerate(zip(tabulars, parts, strict=True), 1):
         continued = f" ({number} of {len(tabulars)})" if len(tabulars) > 1 else ""
         inside = [
             rf"\caption{{{escape(table.title + continued)}}}",
@@ -69,10 +75,28 @@ def render_latex(table: Table, label: str = "", notes: str = "below") -> str:
         ]
         if notes == "threeparttable":
             inside = [r"\begin{threeparttable}", *inside, r"\end{threeparttable}"]
-        lines = [r"\begin{table*}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", *inside, r"\end{table*}"]
+        kind = "table" if _width(table, positions) <= COLUMN else "table*"
+        spacing = r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"
+        lines = [rf"\begin{{{kind}}}", spacing, *inside, rf"\end{{{kind}}}"]
         floats.append("\n".join(line for line in lines if line))
     needed = ["booktabs", *(["threeparttable"] if notes == "threeparttable" else [])]
     return "\n\n".join([f"% needs \\usepackage{{{','.join(needed)}}}", *floats]) + "\n"
+
+
+def _width(table: Table, positions: Sequence[int]) -> float:
+    """The width of columns in letters, with the space between two; what is broken into lines takes a page's."""
+    columns = [table.columns[i] for i in positions]
+    if any(column.origin == "text" for column in columns):
+        return math.inf
+    longest = {
+        i: max(len(text) for text in (table.columns[i].header, *(row.cells[i].text for row in table.rows)))
+        for i in positions
+    }
+    width = GAP * len(columns)
+    for heading, members in table.groups():
+        inside = [longest[i] for i in members if i in longest]
+        width += max(len(heading) if inside else 0, sum(inside))
+    return width
 
 
 def _notes(table: Table, notes: str) -> str:
