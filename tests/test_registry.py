@@ -462,6 +462,19 @@ class Tokens(Sizes):
         return x + self.layer(x).mean(1, keepdim=True)
 
 
+class Starred(Tokens):
+    def forward(self, *args, mask=None):
+        b, n, _, h = *args[0].shape, 4
+        return super().forward(*args)
+
+
+class Reading(Tokens):
+    def forward(self, x):
+        b, n, _ = x.shape
+        assert self.layer.weight.sum().item() < 1e9
+        return super().forward(x)
+
+
 class Last(Sizes):
     def forward(self, x):
         B, H, W, C = x.shape
@@ -486,6 +499,8 @@ class Elementwise(Sizes):
         ("Sizes", "[B, N, C], H, W"),
         ("Size", "[B, N, C], (H, W)"),
         ("Tokens", "[B, N, C]"),
+        ("Starred", "[B, N, C]"),
+        ("Reading", "[B, N, C]"),
         ("Last", "[B, H, W, C]"),
         ("Map", ""),
         ("Elementwise", ""),
@@ -502,7 +517,7 @@ def test_a_block_of_another_layout_is_made_one_of_maps(tmp_path: Path, name: str
     block: Any = getattr(made, "block", made)
     values = torch.einsum("oc,bchw->bohw", block.layer.weight, x) + block.layer.bias[:, None, None]
     expected = {
-        "Tokens": x + values.mean((2, 3), keepdim=True),
+        **dict.fromkeys(("Tokens", "Starred", "Reading"), x + values.mean((2, 3), keepdim=True)),
         "Map": values,
         "Elementwise": x + 1,
     }.get(name, values * torch.arange(5))

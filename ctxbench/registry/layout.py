@@ -4,6 +4,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ SIZES, SIZE = "[B, N, C], H, W", "[B, N, C], (H, W)"
 Size = tuple[int, int]
 # Sizes of a pass without data: multiples of the windows and strides that are in use, then square maps.
 TRIED = ((16, 32), (14, 28), (28, 56), (16, 16), (14, 14), (28, 28), (32, 32), (56, 56))
+# Bytes of a block that is given data to try layouts on the CPU.
+LARGEST = 2**28
 # What forward calls the height and width of tokens, as one argument.
 _SIZE_NAMES = {"size", "hw", "hw_shape", "x_size", "input_size", "resolution", "input_resolution", "spatial_shape"}
 
@@ -51,6 +54,9 @@ def forms(block: "type[nn.Module]") -> tuple[str, ...]:
         return (IMAGE,)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [each.name for each in taken if each.default is each.empty and each.kind in kinds]
+    takes_any = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in taken)
+    if takes_any and not required and block.forward is not nn.Module.forward:
+        return _by_sizes([])
     named = [name.lower() for name in required[1:]]
     match named:
         case []:
@@ -83,7 +89,19 @@ def _recognised(block: nn.Module, channels: int, size: Size | None, tried: Seque
             copy = on_meta(block)
         except Exception:  # it holds what cannot be copied
             return IMAGE
-        return _fitting(copy, channels, tried, size, kept=False) or (IMAGE if tried[0] in (SIZE, SIZES) else tried[0])
+        found = _fitting(copy, channels, tried, size, kept=False) or _with_data(copy, channels, tried)
+        return found or (IMAGE if tried[0] in (SIZE, SIZES) else tried[0])
+
+
+def _with_data(block: nn.Module, channels: int, tried: Sequence[str]) -> str:
+    """The same by passes on the CPU, of a small block that reads numbers of its tensors; its weights are zeros."""
+    if sum(each.nbytes for each in chain(block.parameters(), block.buffers())) > LARGEST:
+        return ""
+    block = block.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in chain(block.parameters(), block.buffers()):
+            tensor.zero_()
+    return _fitting(block, channels, tried, device="cpu", sizes=TRIED[:1], kept=False)
 
 
 def accepts(make: Callable[[], nn.Module], channels: int, size: Size | None, kept: bool = False) -> bool:
@@ -129,7 +147,14 @@ def _widths(block: nn.Module) -> Iterator[int]:
 
 
 def _fitting(
-    block: nn.Module, channels: int, layouts: Sequence[str], own: Size | None = None, *, kept: bool = True
+    block: nn.Module,
+    channels: int,
+    layouts: Sequence[str],
+    own: Size | None = None,
+    *,
+    kept: bool = True,
+    sizes: Sequence[Size] = TRIED,
+    device: str = "meta",
 ) -> str:
     """The first layout in which a pass keeps the size, its `own` or another that is tried; "" if there is none.
 
@@ -137,10 +162,10 @@ def _fitting(
 
     A size equal to the number of channels would not tell [B, C, H, W] from [B, H, W, C], and comes last.
     """
-    tells = [each for each in ([own] if own and channels not in own else TRIED) if channels not in each]
+    tells = [each for each in ([own] if own and channels not in own else sizes) if channels not in each]
     for size in (*tells, *([own] if own and own not in tells else [])):
         for takes in layouts:
-            y = _passed(_as(block, takes), (2, channels, *size))
+            y = _passed(_as(block, takes), (2, channels, *size), device)
             if isinstance(y, Tensor) and y.dim() == 4 and (y.shape[0], *y.shape[2:]) == (2, *size):
                 return takes
             if not kept and takes == IMAGE and y is not None and channels not in size:
@@ -152,12 +177,12 @@ def _as(block: nn.Module, takes: str) -> nn.Module:
     return block if takes == IMAGE else OfMap(block, takes)
 
 
-def _passed(module: nn.Module, shape: tuple[int, ...]) -> Any:
-    """The output of a pass without data; None where it fails."""
+def _passed(module: nn.Module, shape: tuple[int, ...], device: str = "meta") -> Any:
+    """The output of a pass on zeros, by default without data; None where it fails."""
     try:
-        # Tensors that forward makes have no data, either.
-        with without_compiler(), torch.no_grad(), torch.device("meta"):
-            return module.eval()(torch.empty(shape))
+        # Tensors that forward makes are there, too.
+        with without_compiler(), torch.no_grad(), torch.device(device):
+            return module.eval()(torch.zeros(shape))
     except Exception:  # another layout may fit
         return None
 

@@ -18,6 +18,7 @@ from ctxbench.base.notes import Note
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
+from ctxbench.meta.built import after_first_pass
 from ctxbench.meta.gradient_order import Misread
 from ctxbench.meta.outputs import loss_of, trained, trained_input
 from ctxbench.meta.without_compiler import without_compiler
@@ -239,10 +240,11 @@ class CaseMeasurement:
         self._check_fit()
         torch.manual_seed(self.settings.seed)
         self.model = self.case.made(self.device.torch)
-        if len([*self.model.parameters()]) != len([*self.on_meta[0].parameters()]):
+        x = self._input()
+        if not self.case.is_known and after_first_pass(self.model, x.to("meta")) is not self.model:
             with torch.no_grad():  # weights that inference makes could not be trained
-                self.model(self._input())
-        self.x = trained_input(self.model, self._input())
+                self.model(x.clone())
+        self.x = trained_input(self.model, x)
         self.report({}, *[Note("input_trained")] * self.x.requires_grad)
         self.execution.load(self.model)
 
