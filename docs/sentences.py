@@ -112,7 +112,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
 }
 ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True)
 ENVIRONMENT.filters |= FILTERS
-ENVIRONMENT.tests |= {"ending": str.endswith, "starting": str.startswith}
+ENVIRONMENT.tests |= {"ending": str.endswith, "search_for": str.__contains__, "starting": str.startswith}
 for file in (lists, headlines, found_tables, gpu_runs, predictions, scans, deployment):
     ENVIRONMENT.globals |= vars(file)
 ENVIRONMENT.globals |= {
