@@ -76,7 +76,7 @@ def block_passes() -> pd.DataFrame:
 
 def passes(name: str = "validation") -> pd.DataFrame:
     """The measured passes that no prediction was fitted to, with ratio and whether the band holds; or `networks`."""
-    return _with_ratio(pd.read_csv(STORED / f"{name}.csv"))
+    return _with_ratio(pd.read_csv(STORED / f"{name}.csv.gz"))
 
 
 def _with_ratio(frame: pd.DataFrame) -> pd.DataFrame:

@@ -1,14 +1,17 @@
 """Finds the errors of predicted times with which their band holds 80 % of passes.
 
-Reads the passes that no fit has seen, results/prediction/networks.csv and validation.csv: those of a known card, whose
-kernels or other networks were fitted, and those of a card that was left out. Writes the error of each kind of card and
-that of training, standard deviations of logarithms, to ctxbench/plugins/predict/errors.csv. The bands of both files are
-written anew: a pass has the errors that the other cards give, or of networks on a known card the networks of other kin.
+Reads the passes that no fit has seen, results/prediction/networks.csv.gz and validation.csv.gz: those of a known card,
+whose kernels or other networks were fitted, and those of a card that was left out. Writes the error of each kind of
+card and that of training, standard deviations of logarithms, to ctxbench/plugins/predict/errors.csv. The bands of both
+files are written anew: a pass has the errors that the other cards give, or of networks on a known card the networks of
+other kin.
 
 Run, after calibrate_time.py and validate_time.py: python research/band_widths.py
 """
 
 import csv
+import gzip
+import io
 import json
 import math
 import re
@@ -25,7 +28,7 @@ RESULTS = ROOT / "results" / "prediction"
 CARDS = {"networks left out": "known", "model": "known", "card left out": "unknown", "left out": "unknown"}
 # Whole passes that others measured.
 SOURCES = ("timm", "NeuSight passes")
-HEADER = "# Written by research/band_widths.py from results/prediction/networks.csv and validation.csv.\n"
+HEADER = "# Written by research/band_widths.py from results/prediction/networks.csv.gz and validation.csv.gz.\n"
 # The source of error that all passes on a card share.
 DEVICE = "device"
 Row = dict[str, str]
@@ -100,25 +103,25 @@ def widened(rows: Sequence[Row], passes: Sequence[Row]) -> list[Row]:
 
 
 def main() -> None:
-    files = {name: _read(RESULTS / name) for name in ("networks.csv", "validation.csv")}
+    files = {name: _read(RESULTS / name) for name in ("networks.csv.gz", "validation.csv.gz")}
     passes = [row for rows in files.values() for row in rows if row["source"] in SOURCES and row["known"] in CARDS]
     for name, rows in files.items():
-        _write(RESULTS / name, widened(rows, passes))
+        (RESULTS / name).write_bytes(gzip.compress(_text(widened(rows, passes)).encode(), 9, mtime=0))
     table = [{"of": name, "sd": str(sd)} for name, sd in found_in(passes).items()]
-    _write(ROOT / "ctxbench" / "plugins" / "predict" / "errors.csv", table, HEADER)
+    (ROOT / "ctxbench" / "plugins" / "predict" / "errors.csv").write_text(HEADER + _text(table), encoding="utf-8")
 
 
 def _read(path: Path) -> list[Row]:
-    with path.open(encoding="utf-8", newline="") as file:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def _write(path: Path, rows: Sequence[Row], first: str = "") -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(first)
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+def _text(rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Fits the efficiencies behind predicted times to measured kernels and networks.
 
-Writes ctxbench/plugins/predict/efficiencies.csv and devices.csv, and for the docs results/prediction/networks.csv, of
-timm's networks under AMP.
+Writes ctxbench/plugins/predict/efficiencies.csv and devices.csv, and for the docs results/prediction/networks.csv.gz,
+of timm's networks under AMP.
 What the files of DATA hold is in prediction_data.py and network_passes.py; which of their rows are used is in
 prediction_splits.toml. No number of a paper that ctxbench reproduces is used.
 
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from fit_kernels import Group, Kernels, kernels_of
 from network_passes import FILE
-from prediction_data import READERS, SPLITS, Measured
+from prediction_data import PACKED, READERS, SPLITS, Measured
 from prediction_model import Model, model, network_rows, network_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,8 +88,8 @@ def main() -> None:
         (folder / name).write_text(provenance(data) + text, encoding="utf-8")
         print(f"wrote {(folder / name).relative_to(ROOT)}", flush=True)
     rows = network_rows(of_kernels, table)
-    pd.DataFrame(rows).to_csv(results / "networks.csv", index=False, lineterminator="\n")
-    print("wrote results/prediction/networks.csv: band_widths.py writes its bands")
+    pd.DataFrame(rows).to_csv(results / "networks.csv.gz", index=False, lineterminator="\n", compression=PACKED)
+    print("wrote results/prediction/networks.csv.gz: band_widths.py writes its bands")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import pandas as pd
 from ctxbench.plugins.predict.sheet import DeviceSpec, by_title
 from ctxbench.plugins.predict.work import Convolution, Product, Turn, Work, matrix_product
 
+# How pandas writes a table that git keeps compressed: the same bytes each time.
+PACKED = {"method": "gzip", "compresslevel": 9, "mtime": 0}
 SPLITS = tomllib.loads((Path(__file__).parent / "prediction_splits.toml").read_text(encoding="utf-8"))
 # What the sources call a card, by the title of its data sheet.
 TITLES = {

@@ -1,6 +1,6 @@
 """Compares predicted times with measurements that they were not fitted to.
 
-Writes results/prediction/validation.csv. What is compared is in prediction_splits.toml. `known` says what the
+Writes results/prediction/validation.csv.gz. What is compared is in prediction_splits.toml. `known` says what the
 prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `sheet alone`: the same,
 with the band of the files that are in use; `model`: kernels of cards of its model; `calibrated`: kernels measured on
 the device itself.
@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from calibrate_time import ROOT, arguments, read
 from fit_kernels import Group, Kernels, kernels_of
-from prediction_data import SPLITS, device, kernelbench
+from prediction_data import PACKED, SPLITS, device, kernelbench
 from prediction_model import Row, model, row_of, use
 from stamp import stamp, write_stamp
 from transformers import Transformer
@@ -150,8 +150,9 @@ def all_rows(classes: Mapping[Group, Kernels], data: Path) -> Iterator[Row]:
 
 def main() -> None:
     data: Path = arguments(__doc__ or "").data
-    evidence, target = stamp(), RESULTS / "validation.csv"
-    pd.DataFrame(all_rows(kernels_of(read(data)), data)).to_csv(target, index=False, lineterminator="\n")
+    evidence, target = stamp(), RESULTS / "validation.csv.gz"
+    frame = pd.DataFrame(all_rows(kernels_of(read(data)), data))
+    frame.to_csv(target, index=False, lineterminator="\n", compression=PACKED)
     write_stamp(RESULTS, evidence)
     print(f"wrote {target.relative_to(ROOT)}")
 
