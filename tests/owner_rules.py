@@ -55,6 +55,9 @@ OWNERS: dict[str, tuple[tuple[str, ...], str]] = {
     "ctxbench/results/claims.py": (RUN, "claims of ctxbench's own suites"),
     "ctxbench/registry/load.py": (RUN, "the module that a person measures, in a child"),
     "ctxbench/worker/child.py": ((*RUN, *SHOW), "torch, before anything of a person's; the child's own output"),
+    "ctxbench/worker/tasks.py": (("import_module",), "files of ctxbench that each child needs, before the fork"),
+    "ctxbench/plugins/macs/preload.py": (("import_module",), "its own file that counts a step, before the fork"),
+    "ctxbench/plugins/memory/preload.py": (("import_module",), "its own files, before the fork"),
     "ctxbench/worker/tree.py": (RUN, "ctxbench's modules of another source tree, in a child"),
     "ctxbench/meta/without_compiler.py": (RUN, "parts of torch"),
 }
