@@ -140,8 +140,8 @@ def test_lines_of_one_module_have_colours_and_names_at_their_ends_and_no_legend(
     with styled():
         drawing = curve([panel], figures_of(panel)[0])
     params, macs = drawing.figure.axes
-    assert [text.get_text() for text in params.texts] == ["heads=1\nheads=2\nheads=4"]
-    assert [text.get_text() for text in macs.texts] == ["heads=1\nheads=2", "heads=4"]
+    assert [text.get_text() for text in params.texts] == ["heads=1, heads=2, heads=4"]
+    assert [text.get_text() for text in macs.texts] == ["heads=1, heads=2", "heads=4"]
     colours = {line.get_color() for line in points_of(macs)}
     assert len(colours) == 3
     assert macs.texts[1].get_color() in colours

@@ -31,7 +31,7 @@ from .style import DASHES, FAINT, FAMILIES, INK, MARKERS, PALE, PAPER, SMALL, Dr
 from .ticks import log_axis
 
 # Axes beside each other, and their inches: the least wide, and how high; the same with many names at lines.
-_COLUMNS, _LEAST, _HEIGHT, _HIGH = 3, 2.2, 2.1, 3.0
+_COLUMNS, _LEAST, _NAMED, _HEIGHT, _HIGH = 3, 2.2, 3.0, 2.1, 3.0
 # Inches of a module's line in a list, and of what is above and below the lines.
 _LINE, _ASIDE = 0.125, 0.8
 # Characters of a line of the legend.
@@ -73,7 +73,8 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
         for number, panel in enumerate(panels)
         if any(lines[number] for _, lines in found)
     }
-    columns = sheet.columns(_LEAST, 2 if len(ys) == 4 else min(_COLUMNS, len(ys)))
+    least = _NAMED if any(_are_many(own, figure) for own in shown.values()) else _LEAST
+    columns = sheet.columns(least, 2 if len(ys) == 4 else min(_COLUMNS, len(ys)))
     rows = -(-len(ys) // columns)
     drawn = []
     for panel, own in shown.items():
@@ -170,10 +171,10 @@ def _name_lines(axes: Axes, lines: Sequence[Series], appearance: Mapping[tuple[s
             if own is None:
                 ends.append(own := (x, y, appearance[line.module, line.settings].colour, []))
             one = len({each.module for each in lines}) == 1 < len(lines)
-            own[3].append(_setting(line, lines) if one else line.title)
+            own[3].append(_setting(line, lines) if one else line.title.partition(" [")[0])
     return [
         axes.annotate(
-            "\n".join(own), (x, y), (_ASIDE_NAME, 0), textcoords="offset points", va="center", fontsize=SMALL,
+            ", ".join(own), (x, y), (_ASIDE_NAME, 0), textcoords="offset points", va="center", fontsize=SMALL,
             color=colour if len(own) == 1 else INK, annotation_clip=False,
         )
         for x, y, colour, own in sorted(ends, key=lambda end: end[1])
@@ -181,13 +182,17 @@ def _name_lines(axes: Axes, lines: Sequence[Series], appearance: Mapping[tuple[s
 
 
 def _move_apart(names: Sequence[Annotation], dpi: float) -> None:
-    """Move names, which are given from the lowest on, up until none covers the one below. The layout is final."""
-    top = -math.inf
-    for name in names:
-        box = name.get_window_extent()
-        up = max(0.0, top - box.y0)
-        name.set_position((_ASIDE_NAME, up * 72 / dpi))
-        top = box.y1 + up
+    """Move names, which are given from the lowest on, until none covers another or the title. The layout is final."""
+    boxes = [name.get_window_extent() for name in names]
+    moves, top = [0.0] * len(names), -math.inf
+    for i, box in enumerate(boxes):
+        moves[i] = max(0.0, top - box.y0)
+        top = box.y1 + moves[i]
+    bottom = names[0].axes.get_window_extent().y1 if names and names[0].axes else math.inf
+    for i in reversed(range(len(names))):
+        moves[i] -= max(0.0, boxes[i].y1 + moves[i] - bottom)
+        bottom = boxes[i].y0 + moves[i]
+        names[i].set_position((_ASIDE_NAME, moves[i] * 72 / dpi))
 
 
 def _all(own: PanelSeries) -> list[Series]:
