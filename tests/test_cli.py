@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Done
+from conftest import Done, Shared
 
 import ctxbench
 from ctxbench import cli, registry
@@ -185,8 +185,8 @@ def test_a_command_that_needs_an_extra_refuses_before_a_process_is_started(
     command: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[str], who: str, extra: str
 ) -> None:
     monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None)
-    for module in ("client", "run", "plan"):
-        monkeypatch.setattr(f"ctxbench.engine.{module}.ForkServer", lambda *_, **__: pytest.fail("started"))
+    monkeypatch.setattr(Shared, "server", None)
+    monkeypatch.setattr(Shared, "of_tree", lambda *_: pytest.fail("started"))
     done = command(*arguments)
     assert done.returncode == 2
     needed = " and ".join(packages_of(extra))
