@@ -39,7 +39,7 @@ def count(measurement: Measurement) -> None:
     marks: dict[str, None] = {}
     for mode in MODES:
         try:
-            profile, today = (pass_of(measurement, mode, device) for device in (target, "cuda"))
+            profile, today = [pass_of(measurement, mode, device) for device in (target, "cuda")]
         except UnpredictableError as error:
             note = Note("no_memory_mode", {"mode": mode, "reason": str(error)}, about=f"memory_{mode}")
             measurement.mark_missing([f"memory_{mode}_predicted_bytes"], note)
