@@ -38,8 +38,6 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 # Two predicted times that differ by less are the same: another processor may add in another order.
 CLOSE = 1e-6
-# The end of columns that name the operators without a rule: no number, and each version of the rules has others.
-NAMED = "_uncounted"
 # The notes on what is counted.
 COUNTING = ("macs", "memory", "predict")
 MEASURED = {"no_peak_autocast", "no_memory_autocast"}
@@ -77,8 +75,7 @@ class Row:
         now = self.counted()
         if now.status != "ok":
             return [now.message]
-        numbers = [name for name in self.columns if not name.endswith(NAMED)]
-        pairs = {name: (self.stored[name], now.get(name)) for name in numbers}
+        pairs = {name: (self.stored[name], now.get(name)) for name in self.columns}
         return [f"{name} {then} then, {today} now" for name, (then, today) in pairs.items() if not _same(then, today)]
 
 
