@@ -74,6 +74,7 @@ def initialised(module: nn.Module, shape: Sequence[int]) -> nn.Module:
     return module
 
 
+@without_compiler()
 def after_first_pass(module: nn.Module, x: Tensor) -> nn.Module:
     """The module on meta; one whose first pass on `x` makes or drops parameters, as that pass leaves it."""
     with suppress(Exception), torch.device("meta"), torch.no_grad():  # a count tells what fails in a pass
