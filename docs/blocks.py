@@ -4,7 +4,6 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from deployment import PHONES, deployed
 from headlines import recalled
 from lists import built_in, stored_run
 
@@ -12,11 +11,11 @@ from ctxbench.base.mode import MODES
 from ctxbench.base.number import significant
 from ctxbench.model.case import Case
 from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.portable.beside import on_phones
 from ctxbench.plugins.predict.operators import operators_in
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
-from ctxbench.plugins.twins.gains import twins
-from ctxbench.plugins.twins.records import PLAIN
+from ctxbench.plugins.twins.beside import gains_of
 
 DOCS = Path(__file__).parent
 SHAPE = (1, 512, 64, 64)
@@ -27,9 +26,12 @@ def rows() -> list[dict[str, Any]]:
     """Each block of the registry with its numbers at SHAPE; what is not known is empty."""
     measured = {row["module"]: row for row in stored_run("field-cpu").rows if row["height"] == SHAPE[2]}
     learned = {row["module"]: row for row in recalled() if not row["changed"]}
-    published = twins("mmsegmentation")
+    entries = sorted(built_in(), key=lambda each: each.key)
+    keys = [entry.key for entry in entries]
+    (gains,) = (cells for column, cells in gains_of(keys)[0] if column.key == "gain_mmsegmentation")
+    ((_, phones),) = on_phones(keys)[0]
     found = []
-    for entry in sorted(built_in(), key=lambda each: each.key):
+    for entry, targets, gain in zip(entries, phones, gains, strict=True):
         row = measured[entry.key]
         each: dict[str, Any] = {"block": entry.key, "family": entry.family, "title": entry.title}
         each |= {"params_k": row["params"] / 1e3, "macs_g": row["macs"] / 1e9}
@@ -41,10 +43,7 @@ def rows() -> list[dict[str, Any]]:
             each[f"cpu_{mode}_ms"] = row[f"latency_{mode}_ms"]
         own = learned.get(entry.key, {})
         each |= {f"{kind}_percent": own.get(f"recall_{kind}") for kind in ("segment", "lookup")}
-        targets = deployed().get(entry.key)
-        each["phones_targets"] = sum(targets[name].converted for name in PHONES) if targets else None
-        has_twins = entry.key in published.blocks and published.differences(entry.key, PLAIN)
-        each["gain_points"] = published.difference(entry.key).value if has_twins else None
+        each |= {"phones_targets": targets.value, "gain_points": gain.value}
         found.append({key: significant(value) if isinstance(value, float) else value for key, value in each.items()})
     return found
 

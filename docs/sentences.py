@@ -58,16 +58,19 @@ def finding(page: str) -> str:
     """Finding of a page, if the committed runs judge claims as its sentence needs; a text for each experiment."""
     (each,) = (each for each in TEXTS["found"] if each["page"] == page)
     found = [judged(*claim) for claim in each.get("judged", ())]
-    texts = [each["text"]] if isinstance(each["text"], str) else each["text"]
-    return " ".join(rendered(text, found=found) for text in texts)
+    return " ".join(rendered(text, found=found) for text in texts_of(each))
+
+
+def texts_of(found: dict[str, Any]) -> list[str]:
+    """The texts of a finding, each of one experiment."""
+    return [found["text"]] if isinstance(found["text"], str) else list(found["text"])
 
 
 def experiments() -> Iterator[tuple[str, str, set[str]]]:
     """Of each claim of the README and each finding: which one, its text, and the committed runs that it is of."""
     parts = [(row["claim"], row[part], ()) for row in TEXTS["trust"] for part in ("evidence", "but")]
     for each in TEXTS["found"]:
-        texts = [each["text"]] if isinstance(each["text"], str) else each["text"]
-        parts += [(each["page"], text, each.get("judged", ())) for text in texts]
+        parts += [(each["page"], text, each.get("judged", ())) for text in texts_of(each)]
     for name, text, needed in parts:
         lists.opened.clear()
         made = rendered(text, found=[judged(*claim) for claim in needed])
@@ -112,7 +115,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
 }
 ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True)
 ENVIRONMENT.filters |= FILTERS
-ENVIRONMENT.tests |= {"ending": str.endswith, "search_for": str.__contains__, "starting": str.startswith}
+ENVIRONMENT.tests |= {"ending": str.endswith, "containing": str.__contains__, "starting": str.startswith}
 for file in (lists, headlines, found_tables, gpu_runs, predictions, scans, deployment):
     ENVIRONMENT.globals |= vars(file)
 ENVIRONMENT.globals |= {
