@@ -7,8 +7,10 @@ import os
 # It also stops at a backend that is not installed, which a notebook names for all that it starts.
 _named = os.environ.get("MPLBACKEND")
 os.environ["MPLBACKEND"] = "agg"
-with contextlib.chdir(os.sep):
-    import matplotlib  # noqa: F401  # for the files of this folder
-os.environ.pop("MPLBACKEND")
-if _named is not None:
-    os.environ["MPLBACKEND"] = _named
+try:
+    with contextlib.chdir(os.sep):
+        import matplotlib  # noqa: F401  # for the files of this folder
+finally:
+    os.environ.pop("MPLBACKEND")
+    if _named is not None:
+        os.environ["MPLBACKEND"] = _named
