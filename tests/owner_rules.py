@@ -46,7 +46,7 @@ OWNERS: dict[str, tuple[tuple[str, ...], str]] = {
     "ctxbench/engine/cache.py": (("read_text", "rmtree"), "the record of an installed package; its own folder"),
     "ctxbench/engine/client.py": (("truncate",), "its own file without a name"),
     "ctxbench/engine/run.py": (("unlink",), "its own lock"),
-    "ctxbench/plugins/check/trees.py": (("unlink",), "the index that git wrote for it"),
+    "ctxbench/plugins/trees/trees.py": (("unlink",), "the index that git wrote for it"),
     "ctxbench/plugins/runtimes/exported.py": (("rename",), "files that it has just written"),
     "ctxbench/worker/one_task.py": (("fdopen",), "the standard streams"),
     "ctxbench/plugin.py": (RUN, "files of plugins, which are installed"),

@@ -25,7 +25,7 @@ FILES = [
     "test_engine.py",
     "test_rounds.py",
     "plugins/check/test_gate_check.py",
-    "plugins/check/test_gate_trees.py",
+    "plugins/trees/test_trees.py",
     "plugins/cluster/test_sweep.py",
 ]
 # It leaves most of the core to the tests, which are many.

@@ -4,7 +4,7 @@ from ctxbench.plugin import Command, Plugin
 
 PLUGIN = Plugin(
     about="tells whether a change made a module slower, larger or broken",
-    needs=("memory", "numerics"),
+    needs=("memory", "numerics", "trees"),
     functions={"check": "function:check"},
     commands={
         "check": Command(
@@ -19,8 +19,7 @@ PLUGIN = Plugin(
         )
     },
     questions={
-        "cases": "child.listing:list_cases",
-        "refused": "child.listing:refused",
+        "refused": "child.refused:refused",
         "side": "child.pair:take_side",
         "outputs": "child.outputs:take_outputs",
         "operators": "child.operators:list_operators",

@@ -12,8 +12,8 @@ from ctxbench.engine.remote import ask
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
 from ctxbench.plugins.check.result import OutputVerdict
-from ctxbench.plugins.check.tree_cases import TreeCases
 from ctxbench.plugins.check.wire import Agreement
+from ctxbench.plugins.trees.tree_cases import TreeCases
 
 # What a module's own code does; a process that ended or ran too long may have lacked memory or time.
 RAISED = ("error", "nan")

@@ -1,9 +1,8 @@
 """The one flow of a check: two sides are prepared, evidence is collected, one rule judges, one result comes out."""
 
 import math
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -12,14 +11,11 @@ from typing import Any
 
 from ctxbench import devices
 from ctxbench.base import clocks as this_machine
-from ctxbench.base import disk
 from ctxbench.base import load as machine_load
-from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
 from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import CONDITIONS, phrases
-from ctxbench.model.grid import Suite
 from ctxbench.plugins.check.evidence import PairEvidence
 from ctxbench.plugins.check.pairs import Pairs, Source, best_pair_s
 from ctxbench.plugins.check.power import Spread, affordable_look, spreads
@@ -27,9 +23,9 @@ from ctxbench.plugins.check.request import Deadline, Request
 from ctxbench.plugins.check.result import EvidenceKind, ExactChange, GateResult, OutputVerdict, exit_code
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.rules import GateRule, judge
-from ctxbench.plugins.check.trees import Modules
 from ctxbench.plugins.check.wire import PairRow
-from ctxbench.registry.reference import Reference
+from ctxbench.plugins.trees.tree_cases import labels, suite_in_tree
+from ctxbench.plugins.trees.trees import Modules
 
 
 class RunningCheck(ABC):
@@ -157,39 +153,6 @@ def _needs(rows: Sequence[RowVerdict], evidence: PairEvidence, rule: GateRule, p
     return f"{seconds} s more of --budget would decide {which}"
 
 
-def suite_in_tree(suite: Suite, root: Path) -> Suite:
-    """The suite with its modules' and networks' files named from the tree's root, so that each side finds its own."""
-
-    def name_in_tree(name: str) -> str:
-        named = Reference.parse(name)
-        if not named.is_file:
-            return name
-        path = disk.whole(Path(named.source))
-        if not path.is_relative_to(root.resolve()):
-            raise UsageError(f"{named.source} lies outside the repository {root}: no other commit has it")
-        return str(named.at(path.relative_to(root.resolve()).as_posix()))
-
-    found_from_root: dict[str, Callable[[Any], Any]] = {
-        "module": name_in_tree,
-        "network": name_in_tree,
-        "device": lambda given: [*map(_absolute_sheet, given)] if isinstance(given, list) else _absolute_sheet(given),
-    }
-    modules = [name_in_tree(name) for name in suite.file.modules]
-    cases = [
-        {**case, **{key: found_from_root[key](case[key]) for key in case.keys() & found_from_root.keys()}}
-        for case in suite.file.cases
-    ]
-    given = suite.file.axes
-    found = {"network": [*map(name_in_tree, given.network)], "device": [*map(_absolute_sheet, given.device)]}
-    axes = given.model_copy(update=found)
-    return replace(suite, file=suite.file.model_copy(update={"modules": modules, "cases": cases, "axes": axes}))
-
-
-def _absolute_sheet(device: str) -> str:
-    """The name of a device; that of a data sheet's file from the root, as another tree does not have it."""
-    return os.path.abspath(device) if ".toml" in device else device
-
-
 def task_rows(cases: Mapping[str, Case], inject: Mapping[RowKey, float] | None = None) -> dict[RowKey, PairRow]:
     """The latency rows of the cases, by their names, as a pair takes them; `inject` slows single rows by a share."""
     return {
@@ -198,13 +161,6 @@ def task_rows(cases: Mapping[str, Case], inject: Mapping[RowKey, float] | None =
         for mode in MODES
         if devices.has_clock(case.device)
     }
-
-
-def labels(cases: Iterable[Case]) -> dict[str, str]:
-    """A short name for each case: the module alone where that is enough."""
-    unique = {case.id: case for case in cases}
-    modules = [case.module for case in unique.values()]
-    return {name: case.module if modules.count(case.module) == 1 else name for name, case in unique.items()}
 
 
 def conditions_phrase(environment: Mapping[str, Any], cases: Sequence[Case]) -> str:

@@ -13,14 +13,15 @@ from ctxbench.engine.progress import Quiet
 from ctxbench.engine.remote import ask
 from ctxbench.engine.run import machine
 from ctxbench.plugins.check.agreement import compare_outputs
-from ctxbench.plugins.check.check import PairCheck, labels, task_rows
+from ctxbench.plugins.check.check import PairCheck, task_rows
+from ctxbench.plugins.check.exact import count_exact, exact_changes
 from ctxbench.plugins.check.operators import differing, operators
 from ctxbench.plugins.check.power import sentence
 from ctxbench.plugins.check.request import Request
 from ctxbench.plugins.check.result import GateResult
 from ctxbench.plugins.check.rows import Estimate, RowKey, RowVerdict, Status, failed_now, unmeasured
-from ctxbench.plugins.check.tree_cases import TreeCases, count_exact, exact_changes, list_cases, with_old_names
-from ctxbench.plugins.check.trees import Tree, baseline_tree, working_tree
+from ctxbench.plugins.trees.tree_cases import TreeCases, labels, list_cases, with_old_names
+from ctxbench.plugins.trees.trees import Tree, baseline_tree, working_tree
 
 UNCHANGED = "The same code and the same outputs: nothing to time."
 

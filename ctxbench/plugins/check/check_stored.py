@@ -20,12 +20,13 @@ from ctxbench.model.metric import RecordRow
 from ctxbench.plugins.check.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
 from ctxbench.plugins.check.check import RunningCheck
 from ctxbench.plugins.check.evidence import ProcessEvidence, ProcessLogs
+from ctxbench.plugins.check.exact import measured
 from ctxbench.plugins.check.request import Request
 from ctxbench.plugins.check.result import EXACT_COLUMNS, GateResult
 from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now, unmeasured
 from ctxbench.plugins.check.rules import judge
-from ctxbench.plugins.check.tree_cases import list_cases, measured
-from ctxbench.plugins.check.trees import Modules, modules_here
+from ctxbench.plugins.trees.tree_cases import list_cases
+from ctxbench.plugins.trees.trees import Modules, modules_here
 from ctxbench.registry.reference import Reference
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.sources import check_own_code

@@ -10,14 +10,14 @@ from ctxbench.base.errors import UsageError
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import machine
-from ctxbench.plugins.check.check import PairCheck, labels, task_rows
+from ctxbench.plugins.check.check import PairCheck, task_rows
 from ctxbench.plugins.check.power import Spread
 from ctxbench.plugins.check.request import Request
 from ctxbench.plugins.check.result import GateResult
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.rules import GateRule
-from ctxbench.plugins.check.tree_cases import list_cases
-from ctxbench.plugins.check.trees import Modules, modules_here
+from ctxbench.plugins.trees.tree_cases import labels, list_cases
+from ctxbench.plugins.trees.trees import Modules, modules_here
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Tasks and messages of the processes of a check."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxbench.base.mode import Mode
@@ -17,28 +17,6 @@ class PairRow:
     case: Case
     mode: Mode
     inject: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ListedCase:
-    """A case and the file that its module comes from."""
-
-    case: Case
-    file: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cases:
-    """The cases of a suite in one source tree; `missing` says why a module has none, `foreign` are files of the other
-    tree.
-
-    Of `without_class`, the file is there and the class is not.
-    """
-
-    cases: Sequence[ListedCase]
-    missing: Mapping[str, str]
-    foreign: Sequence[str]
-    without_class: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from ctxbench.plugin import Command, Plugin
 
 PLUGIN = Plugin(
     about="tells what modules cost at each commit of a repository",
-    needs=("check",),
+    needs=("trees",),
     functions={"history": "function:history"},
     commands={
         "history": Command(

@@ -17,9 +17,8 @@ from ctxbench.engine.progress import Quiet
 from ctxbench.model.grid import Suite
 from ctxbench.model.messages import Failure
 from ctxbench.model.metrics import read_number, static_metrics, stored_quantities
-from ctxbench.plugins.check.check import labels, suite_in_tree
-from ctxbench.plugins.check.tree_cases import list_cases
-from ctxbench.plugins.check.trees import Commit, Tree, baseline_tree, commits, working_tree
+from ctxbench.plugins.trees.tree_cases import labels, list_cases, suite_in_tree
+from ctxbench.plugins.trees.trees import Commit, Tree, baseline_tree, commits, working_tree
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.results.environment import differences
 

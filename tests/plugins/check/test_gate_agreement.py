@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from forked import Forked
 from test_gate_check import SUITE, FakePairs
-from test_gate_trees import OWN_GIT, commit, git
+from test_trees import OWN_GIT, commit, git
 
 import ctxbench
 from ctxbench.base.errors import UsageError

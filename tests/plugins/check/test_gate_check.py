@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 from fakes import wait_until
 from forked import Forked, KeptOpen
-from test_gate_trees import OWN_GIT, commit, git, state
+from test_trees import OWN_GIT, commit, git, source, state
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number
@@ -30,8 +30,8 @@ from ctxbench.model.read_suite import load
 from ctxbench.model.record import Record
 from ctxbench.plugins.check import check as flow
 from ctxbench.plugins.check import check_against as check
-from ctxbench.plugins.check import tree_cases
-from ctxbench.plugins.check.check import conditions_phrase, suite_in_tree
+from ctxbench.plugins.check import exact
+from ctxbench.plugins.check.check import conditions_phrase
 from ctxbench.plugins.check.check_against import check_against
 from ctxbench.plugins.check.evidence import PairFailure, PairRatios, PairResult
 from ctxbench.plugins.check.operators import differing
@@ -41,26 +41,12 @@ from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult, exi
 from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now
 from ctxbench.plugins.check.rules import BELOW, GateRule
 from ctxbench.plugins.check.texts import accepting, label_of, remarks
-from ctxbench.plugins.check.trees import baseline_tree, working_tree
 from ctxbench.plugins.check.wire import PairRow, WrittenCall
+from ctxbench.plugins.trees.tree_cases import suite_in_tree
+from ctxbench.plugins.trees.trees import baseline_tree, working_tree
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-# A module with `width` parameters; its line of MACs and memory does not depend on them.
-BLOCK = """
-import torch
-from torch import nn
-{imports}
-
-class {name}(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        {body}
-        self.weight = nn.Parameter(torch.ones({width}, 1))
-
-    def forward(self, x):
-        return x * self.weight.sum()
-"""
 SUITE = """
 title = "tiny"
 modules = [{modules}]
@@ -71,10 +57,6 @@ shape = [1, 16, 8, 8]
 warmup_s = 0
 {gate}
 """
-
-
-def source(name: str, width: int | str = 2, imports: str = "", body: str = "") -> str:
-    return BLOCK.format(name=name, width=width, imports=imports, body=body)
 
 
 class FakePairs:
@@ -815,7 +797,7 @@ def start_check(folder: Path) -> tuple[subprocess.Popen[str], dict[str, object]]
 @pytest.mark.processes
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are listed in /proc")
 def test_terminated_in_the_middle_of_a_pair_nothing_is_left(tmp_path: Path) -> None:
-    """By SIGTERM. Ctrl-C is handled in the same place: see test_gate_trees.py."""
+    """By SIGTERM. Ctrl-C is handled in the same place: see test_trees.py."""
     folder = tmp_path / "check"
     process, before = start_check(folder)
     wait_until((folder / "begun").exists)
@@ -893,8 +875,8 @@ def test_a_case_whose_count_was_stopped_is_inconclusive(
             return Failure("timeout", "still in macs after 60 s")
         return count(server, measure, metrics, case)  # type: ignore[arg-type]  # a stand-in for the server
 
-    count = tree_cases.measured
-    monkeypatch.setattr(tree_cases, "measured", measured)
+    count = exact.measured
+    monkeypatch.setattr(exact, "measured", measured)
     result = ask("same.py:Same", "shrunk.py:Shrunk", inconclusive_is="fail", must_match=False)
     assert {name: row.verdict for name, row in rows_of(result).items()} == {"Same": "inconclusive"}
     assert result.exit_code == ExitCode.INCONCLUSIVE

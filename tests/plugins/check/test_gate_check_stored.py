@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from forked import Forked
 from test_gate_check import BEHAVIOUR, SUITE
-from test_gate_trees import OWN_GIT, commit, git, state
+from test_trees import OWN_GIT, commit, git, state
 
 import ctxbench
 from ctxbench.base.errors import UsageError
@@ -34,7 +34,7 @@ from ctxbench.plugins.check.request import Request
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult
 from ctxbench.plugins.check.rows import RowVerdict
 from ctxbench.plugins.check.texts import headline, label_of
-from ctxbench.plugins.check.trees import modules_here
+from ctxbench.plugins.trees.trees import modules_here
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.worker.protocol import MeasureCase, Task
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_gate_trees import OWN_GIT
+from test_trees import OWN_GIT
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number
@@ -31,8 +31,8 @@ from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.rules import GateRule
 from ctxbench.plugins.check.self_test import SelfTest, self_test
 from ctxbench.plugins.check.texts import self_test_counts
-from ctxbench.plugins.check.tree_cases import TreeCases
-from ctxbench.plugins.check.trees import Modules
+from ctxbench.plugins.trees.tree_cases import TreeCases
+from ctxbench.plugins.trees.trees import Modules
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

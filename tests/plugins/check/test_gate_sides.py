@@ -17,9 +17,10 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.grid import Suite
 from ctxbench.model.suite_file import SuiteFile
 from ctxbench.plugins.check.child import pair as pair
-from ctxbench.plugins.check.tree_cases import count_exact, list_cases
-from ctxbench.plugins.check.trees import Tree
+from ctxbench.plugins.check.exact import count_exact
 from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
+from ctxbench.plugins.trees.tree_cases import list_cases
+from ctxbench.plugins.trees.trees import Tree
 from ctxbench.registry.load import import_source
 from ctxbench.worker.protocol import Answer
 from ctxbench.worker.tree import is_ctxbench, own_file

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_gate_trees import OWN_GIT, commit, git
+from test_trees import OWN_GIT, commit, git
 
 ROOT = Path(__file__).parents[3]
 MODULE = """

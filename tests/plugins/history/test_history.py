@@ -12,18 +12,17 @@ from typing import Any
 import pytest
 from forked import Forked
 from report_data import ENVIRONMENT, add, new_run, record, timed
-from test_gate_check import source
-from test_gate_trees import OWN_GIT, commit, git
+from test_trees import OWN_GIT, commit, git, source
 
 from ctxbench.base.errors import UsageError
 from ctxbench.engine import cache
 from ctxbench.engine.cache import Cache
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.read_suite import Overrides, load
-from ctxbench.plugins.check.trees import Commit, Tree
 from ctxbench.plugins.history import costs as made
 from ctxbench.plugins.history.costs import History, history
 from ctxbench.plugins.history.table import history_tables, plot, sentences
+from ctxbench.plugins.trees.trees import Commit, Tree
 
 pytestmark = pytest.mark.slow
 

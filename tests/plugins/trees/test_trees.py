@@ -14,21 +14,35 @@ import pytest
 from fakes import wait_until
 
 from ctxbench.base.errors import UsageError
-from ctxbench.plugins.check.trees import Tree, baseline_tree, working_tree
+from ctxbench.plugins.trees.trees import Tree, baseline_tree, working_tree
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 ENTER = """
 import signal, sys, time
 from pathlib import Path
-from ctxbench.plugins.check.trees import baseline_tree, working_tree
+from ctxbench.plugins.trees.trees import baseline_tree, working_tree
 signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the command line does
 with baseline_tree(working_tree(Path(sys.argv[1])), "HEAD") as tree:
     print(tree.root, flush=True)
     time.sleep(600)
 """
 
+# A module with `width` parameters; its line of MACs and memory does not depend on them.
+BLOCK = """
+import torch
+from torch import nn
+{imports}
 
+class {name}(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        {body}
+        self.weight = nn.Parameter(torch.ones({width}, 1))
+
+    def forward(self, x):
+        return x * self.weight.sum()
+"""
 # Git as on a machine without configuration, that finds no repository above a test's folder.
 OWN_GIT = {
     "GIT_AUTHOR_NAME": "Ada",
@@ -39,6 +53,10 @@ OWN_GIT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CEILING_DIRECTORIES": os.path.realpath(tempfile.gettempdir()),
 }
+
+
+def source(name: str, width: int | str = 2, imports: str = "", body: str = "") -> str:
+    return BLOCK.format(name=name, width=width, imports=imports, body=body)
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -9,24 +9,9 @@ from typing import Any
 from ctxbench import registry
 from ctxbench.base.errors import UnknownClass, UsageError
 from ctxbench.model.read_suite import restore
-from ctxbench.plugins.check.wire import Cases, ListedCase
-from ctxbench.registry.load import import_maker
-from ctxbench.registry.reference import Reference
-from ctxbench.registry.trust import RefusedReference
+from ctxbench.plugins.trees.wire import Cases, ListedCase
 from ctxbench.results.sources import own_files
 from ctxbench.worker.tree import own_file
-
-
-def refused(references: list[str], said_by: str) -> str:
-    """Reason why one of these references may not be called because a file says it; "" if all may, or are not there."""
-    for each in references:
-        try:
-            import_maker(Reference.read(each, Path(said_by)))
-        except RefusedReference as error:
-            return str(error)
-        except Exception:  # told as the failure of its case
-            pass
-    return ""
 
 
 def list_cases(

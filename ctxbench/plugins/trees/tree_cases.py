@@ -1,22 +1,20 @@
-"""The cases that a suite has in one source tree: where their modules lie, and their exact costs."""
+"""The cases that a suite has in one source tree: where their modules lie, and what is known of their costs."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
-from ctxbench.base.notes import DRAWN
-from ctxbench.devices import META
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.engine.remote import ask
-from ctxbench.model.case import Case, Measure
+from ctxbench.model.case import Case
 from ctxbench.model.grid import Suite
 from ctxbench.model.messages import Failure
-from ctxbench.model.record import Record
-from ctxbench.plugins.check.result import EXACT_COLUMNS, ExactChange
-from ctxbench.plugins.check.trees import Modules, Tree
-from ctxbench.plugins.check.wire import Cases
+from ctxbench.plugins.trees.trees import Modules, Tree
+from ctxbench.plugins.trees.wire import Cases
 from ctxbench.registry.reference import Reference
 from ctxbench.worker.tree import own_file
 
@@ -100,35 +98,41 @@ def list_cases(server: ForkServer, suite: Suite, device: str, tree: Modules, oth
     return found
 
 
-def count_exact(server: ForkServer, suite: Suite, found: TreeCases, cases: Iterable[str]) -> None:
-    """Fill in the exact costs of the given cases, as far as the suite asks for them."""
-    metrics = [metric for metric in suite.file.metrics if metric in EXACT_COLUMNS]
-    for name in cases if metrics else ():
-        record = measured(server, suite.file.measure, metrics, replace(found.cases[name], device=META))
-        if isinstance(record, Failure):
-            found.failures[name] = record
-        else:
-            drawn = {note.values["column"] for note in record.notes if note.code == DRAWN}
-            columns = [column for metric in metrics for column in EXACT_COLUMNS[metric]]
-            found.exact[name] = {column: None if column in drawn else record.get(column) for column in columns}
+def suite_in_tree(suite: Suite, root: Path) -> Suite:
+    """The suite with its modules' and networks' files named from the tree's root, so that each side finds its own."""
+
+    def name_in_tree(name: str) -> str:
+        named = Reference.parse(name)
+        if not named.is_file:
+            return name
+        path = disk.whole(Path(named.source))
+        if not path.is_relative_to(root.resolve()):
+            raise UsageError(f"{named.source} lies outside the repository {root}: no other commit has it")
+        return str(named.at(path.relative_to(root.resolve()).as_posix()))
+
+    found_from_root: dict[str, Callable[[Any], Any]] = {
+        "module": name_in_tree,
+        "network": name_in_tree,
+        "device": lambda given: [*map(_absolute_sheet, given)] if isinstance(given, list) else _absolute_sheet(given),
+    }
+    modules = [name_in_tree(name) for name in suite.file.modules]
+    cases = [
+        {**case, **{key: found_from_root[key](case[key]) for key in case.keys() & found_from_root.keys()}}
+        for case in suite.file.cases
+    ]
+    given = suite.file.axes
+    found = {"network": [*map(name_in_tree, given.network)], "device": [*map(_absolute_sheet, given.device)]}
+    axes = given.model_copy(update=found)
+    return replace(suite, file=suite.file.model_copy(update={"modules": modules, "cases": cases, "axes": axes}))
 
 
-def measured(server: ForkServer, measure: Measure, metrics: Sequence[str], case: Case) -> Record | Failure:
-    """The record of a case, measured as a run does it, or why there is none."""
-    record = measure_case(case, Plan(measure, metrics, force=True), server).record
-    return record if record.status == "ok" else Failure(record.status, record.message)
+def _absolute_sheet(device: str) -> str:
+    """The name of a device; that of a data sheet's file from the root, as another tree does not have it."""
+    return os.path.abspath(device) if ".toml" in device else device
 
 
-def exact_changes(
-    baseline: Mapping[str, Mapping[str, int | None]], candidate: Mapping[str, Mapping[str, int | None]]
-) -> tuple[list[ExactChange], int]:
-    """The quantities that differ between the cases of both sides, and how many were compared."""
-    changes = []
-    compared = 0
-    for case in [case for case in candidate if case in baseline]:
-        for quantity, now in candidate[case].items():
-            before = baseline[case].get(quantity)
-            compared += before is not None or now is not None
-            if before != now:
-                changes.append(ExactChange(case, quantity, before, now))
-    return changes, compared
+def labels(cases: Iterable[Case]) -> dict[str, str]:
+    """A short name for each case: the module alone where that is enough."""
+    unique = {case.id: case for case in cases}
+    modules = [case.module for case in unique.values()]
+    return {name: case.module if modules.count(case.module) == 1 else name for name, case in unique.items()}
