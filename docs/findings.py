@@ -17,6 +17,7 @@ from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.model.read_suite import read_published
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
+from ctxbench.plugins.audit.recounted import RecountedTable
 from ctxbench.plugins.audit.table import audit_table
 from ctxbench.plugins.networks.table import network_tables
 from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, SOLVED, accuracy_of, first_of
@@ -214,7 +215,7 @@ def tracked_peaks() -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 def audit_of(name: str, most: str) -> str:
     """The figures of a published table that are not equal as printed, the worst ones first."""
-    table, found = read_published(name), audits()[name]
+    table, found = read_published(name, RecountedTable), audits()[name]
     odd = sorted((each for each in found if each.verdict in WORST_FIRST), key=_how_bad)
     short = [replace(each, why=each.why.partition(";")[0]) for each in odd[: int(most)]]
     whole, shown = audit_table(table, found), audit_table(table, short)

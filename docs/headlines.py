@@ -13,7 +13,7 @@ from ctxbench.base.mode import MODES
 from ctxbench.base.number import fixed
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
-from ctxbench.model.published import Printed
+from ctxbench.model.published import Printed, Published
 from ctxbench.model.read_suite import read_published
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict, read
 from ctxbench.plugins.crossover.table import crossover_table
@@ -137,7 +137,7 @@ def audits() -> dict[str, list[AuditFinding]]:
 
 def audited() -> tuple[int, Counter[Verdict]]:
     """Number of tables whose source was read, and the verdicts on their figures."""
-    found = [own for name, own in audits().items() if read_published(name).seen == "read"]
+    found = [own for name, own in audits().items() if read_published(name, Published).seen == "read"]
     verdicts = (each.verdict for own in found for each in own)
     return len(found), Counter(each for each in verdicts if each != Verdict.NOT_JUDGED)
 

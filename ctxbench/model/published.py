@@ -2,10 +2,10 @@
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
@@ -15,7 +15,6 @@ from ctxbench.model.case import STRICT
 from ctxbench.model.conditions import Shape
 from ctxbench.model.keys import QuantityKey, Scalar, ShapeKey, UnitText
 from ctxbench.model.metric import Unit
-from ctxbench.registry.formula import evaluate
 
 _PREFIXES: dict[str, int] = {
     **{symbol: 1000**power for power, symbol in enumerate("KMGTP", 1)},
@@ -63,51 +62,34 @@ class Printed:
         return abs(number / self.factor(unit) - self.value) <= self.step / 2
 
 
-# What is counted of a block or network for an audit (`ctxbench.plugins.audit.child`), and the sizes of the input.
-COUNTS = (
-    "params", "params_bias", "params_norm", "params_vectors", "params_matrices", "buffers",
-    "macs", "macs_matmul", "macs_layers", "macs_norm", "macs_train",
-    "memory_train", "memory_infer", "memory_train_2020", "memory_infer_2020",
-)  # fmt: skip
-SIZES = ("B", "C", "H", "W", "n", "N")
-
-
-def sizes(shape: Shape) -> dict[str, int]:
-    """The sizes of an input [B, C, H, W] by their names in a form: `n = H*W`, `N = B*n`."""
-    batch, channels, height, width = shape
-    values = (batch, channels, height, width, height * width, batch * height * width)
-    return dict(zip(SIZES, values, strict=True))
-
-
-def _form(text: str, names: Iterable[str]) -> str:
-    """A closed form (`ctxbench.registry.formula`) of these names and the sizes. ValueError for anything else."""
-    evaluate(text, dict.fromkeys((*names, *SIZES), 1))
-    return text
-
-
 FigureText = Annotated[str, AfterValidator(lambda text: Printed.parse(text) and text)]
-CountForm = Annotated[str, AfterValidator(lambda text: _form(text, COUNTS))]
-FigureForm = Annotated[str, AfterValidator(lambda text: _form(text, metrics.quantities()))]
-Forms = dict[QuantityKey, CountForm]
 
 
-class _Strict(BaseModel):
+class PublishedKeys(BaseModel):
+    """Keys of a table or a row, without its RECOUNT: who recounts it has, and checks, these in a subclass."""
+
     model_config = STRICT
+    RECOUNT: ClassVar[Sequence[str]] = ("counts",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_recount(cls, content: Any) -> Any:
+        left = {*cls.RECOUNT} - cls.model_fields.keys()
+        return {key: each for key, each in content.items() if key not in left} if isinstance(content, dict) else content
 
 
-class PublishedRow(_Strict):
+class PublishedRow(PublishedKeys):
     """Published figures of a `block`, by default of the row's name; in a `network`, whose input `shape` then is.
 
     With a `network` and no `block` they are of the whole network.
 
-    Its `counts` take the place of the table's. `notes` say of a figure why it differs or cannot be, below tables.
+    `notes` say of a figure why it differs or cannot be, below tables.
     """
 
     block: str = ""
     network: str = ""
     settings: dict[str, Scalar] = {}
     shape: ShapeKey | None = None
-    counts: Forms = {}
     printed: Annotated[dict[QuantityKey, FigureText], Field(min_length=1)]
     notes: dict[QuantityKey, str] = {}
 
@@ -119,48 +101,15 @@ class PublishedRow(_Strict):
         return self
 
 
-class Alternative(_Strict):
-    """Another configuration of the `rows` (none: of all): each key that is given takes the place of the row's own."""
-
-    about: str
-    rows: list[str] = []
-    block: str = ""
-    network: str | None = None
-    settings: dict[str, Scalar] = {}
-    shape: ShapeKey | None = None
-    counts: Forms = {}
-
-
-class LeastFigure(_Strict):
-    """A figure of the `rows` is no less than the form `least` of the other figures that are printed in its row."""
-
-    quantity: QuantityKey
-    least: FigureForm
-    why: str
-    rows: Annotated[list[str], Field(min_length=1)]
-
-
-class Keep(_Strict):
-    """Two rows that differ in one key alone differ in this quantity as all such rows of their shape do.
-
-    `pairs` are the values that the key has in two such rows; none: any two.
-    """
-
-    quantity: QuantityKey
-    differing: Literal["network", "block"]
-    pairs: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = []
-    why: str
-
-
-class Published(_Strict):
+class Published(PublishedKeys):
     """A table as a source prints it; digits stay strings.
 
     `seen`: whether the source was read, or its figures are recalled from memory. `tool` is the counter that the source
-    names for its MACs, as `ctxbench show --as` calls it. `units` hold for figures without a suffix. `counts` are closed
-    forms of COUNTS: what the source says that a figure is, where that is not the count itself. `notes` are about the
-    figures of a quantity in all rows.
+    names for its MACs, as `ctxbench show --as` calls it. `units` hold for figures without a suffix. `notes` are about
+    the figures of a quantity in all rows.
     """
 
+    RECOUNT = ("counts", "alternatives", "bounds", "keeps")
     title: str
     authors: str
     venue: str
@@ -173,20 +122,8 @@ class Published(_Strict):
     tool: str = ""
     shape: ShapeKey | None = None
     units: dict[QuantityKey, UnitText] = {}
-    counts: Forms = {}
     notes: dict[QuantityKey, str] = {}
-    rows: Annotated[dict[str, PublishedRow], Field(min_length=1)]
-    alternatives: dict[str, Alternative] = {}
-    bounds: list[LeastFigure] = []
-    keeps: list[Keep] = []
-
-    @model_validator(mode="after")
-    def _rows_are_there(self) -> Self:
-        named = [each.rows for each in self.alternatives.values()] + [each.rows for each in self.bounds]
-        for row in itertools.chain(*named):
-            if row not in self.rows:
-                raise unknown("row", row, self.rows)
-        return self
+    rows: Annotated[Mapping[str, PublishedRow], Field(min_length=1)]
 
     @property
     def source(self) -> str:

@@ -1,11 +1,11 @@
 """Reads suites and applies a caller's overrides; every error names file, key and what is allowed."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,8 +14,8 @@ from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.grid import Suite, reference_in
 from ctxbench.model.hparams import as_suites, of_configs
-from ctxbench.model.published import Alternative, Keep, LeastFigure, Published, PublishedRow, line_of, plain_keys
-from ctxbench.model.suite_file import Axes, Figure, Gate, MeasureTable, SuiteFile
+from ctxbench.model.published import Published, line_of, plain_keys
+from ctxbench.model.suite_file import SuiteFile
 from ctxbench.plugin import brought
 from ctxbench.registry import networks
 from ctxbench.registry.reference import Reference
@@ -25,6 +25,7 @@ from ctxbench.registry.trust import said
 OPTIONS = "the command's options"
 # Of a suite about a paper's table, once other modules or inputs are asked for.
 OTHER_TITLE = "Context modules"
+PublishedT = TypeVar("PublishedT", bound=Published)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     path = _find(name_or_path)
     content = disk.read_toml(path)
     if isinstance(named := content.get("published"), str):
-        content["published"] = read_published(named, path.parent).model_dump()
+        content["published"] = read_published(named, Published, path.parent).model_dump()
     suite = _validate(content, str(path))
     _check_networks(suite, path)
     if overrides is not None:
@@ -84,19 +85,19 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
 
 
-def read_published(name_or_path: str, beside: Path | None = None) -> Published:
+def read_published(name_or_path: str, table: type[PublishedT], beside: Path | None = None) -> PublishedT:
     """A published table by its name, or by the path of its file, which may be relative to the folder `beside`.
 
-    UsageError names the file and the line of anything malformed.
+    `table` has its keys. UsageError names the file and the line of anything malformed.
     """
     path = published_path(name_or_path)
     path = beside / path if beside else path
     content = disk.read_toml(path)
     try:
-        return Published.model_validate(content)
+        return table.model_validate(content)
     except ValidationError as error:
         where = location_of(path, plain_keys(error.errors()[0]["loc"]))
-        raise UsageError(f"{where}: {_first_sentence(error, Published)}") from None
+        raise UsageError(f"{where}: {_first_sentence(error, table)}") from None
 
 
 def published_path(name_or_path: str) -> Path:
@@ -171,19 +172,23 @@ def _first_sentence(error: ValidationError, whole: type[BaseModel] = SuiteFile) 
     return f"key {key!r} is {problem['input']!r}: {message}"
 
 
-def _model_at(names: list[str], whole: type[BaseModel]) -> type[BaseModel]:
-    models: dict[str, type[BaseModel]] = {
-        "axes": Axes,
-        "measure": MeasureTable,
-        "gate": Gate,
-        "published": Published,
-        "figures": Figure,
-        "rows": PublishedRow,
-        "alternatives": Alternative,
-        "bounds": LeastFigure,
-        "keeps": Keep,
-    }
-    return next((models[name] for name in reversed(names) if name in models), whole)
+def _model_at(names: list[str], model: type[BaseModel]) -> type[BaseModel]:
+    """The model of the table that these keys lead to, from the model of the whole."""
+    for name in names:
+        found = model.model_fields.get(name)
+        model = next(filter(_is_model, _types_in(found.annotation)), model) if found else model
+    return model
+
+
+def _types_in(annotation: Any) -> Iterator[Any]:
+    """A type, and those in its brackets."""
+    yield annotation
+    for each in get_args(annotation):
+        yield from _types_in(each)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _override(suite: SuiteFile, overrides: Overrides, path: Path) -> SuiteFile:

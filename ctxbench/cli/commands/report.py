@@ -63,6 +63,7 @@ def report(
     and --shape also choose what the figures show.
     """
     from ctxbench.model.conditions import parse_shape
+    from ctxbench.model.published import Published
     from ctxbench.model.read_suite import read_published
     from ctxbench.report.figures.layout import FigureSize
     from ctxbench.report.tables.compact import Choice
@@ -73,7 +74,7 @@ def report(
     if any((columns, modules, shape, title, label)):
         shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
         choice = Choice(split(columns) or [], names(modules) or [], shapes, title, label)
-    numbers = read_published(str(published)) if published else None
+    numbers = read_published(str(published), Published) if published else None
     pairs = split(crossover) or ()
     folders = [folder for path in runs for folder in run_folders(path)]
     written = write_report(

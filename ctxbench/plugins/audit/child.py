@@ -23,7 +23,7 @@ LAYERS = ("aten::convolution", "aten::_convolution", "aten::addmm", "aten::mm")
 
 
 def count_case(case: Case, names: Sequence[str]) -> BlockCounts:
-    """Count these of a case, on the meta device; names are those of `ctxbench.model.published.COUNTS` and of TOOLS.
+    """Count these of a case, on the meta device; names are those of `recounted.COUNTS` and of TOOLS.
 
     `missing` says of the rest why it cannot be known.
     """

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ctxbench.model.metric import Unit
-from ctxbench.model.published import COUNTS, SIZES, Printed
+from ctxbench.model.published import Printed
+from ctxbench.plugins.audit.recounted import COUNTS, SIZES
 from ctxbench.plugins.macs.tools import NAMES
 from ctxbench.registry.formula import evaluate, names_in
 

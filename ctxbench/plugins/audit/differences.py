@@ -8,7 +8,8 @@ from statistics import median
 
 from ctxbench.base.number import fixed
 from ctxbench.model.conditions import Shape
-from ctxbench.model.published import Keep, Printed, Published
+from ctxbench.model.published import Printed
+from ctxbench.plugins.audit.recounted import Keep, RecountedTable
 
 # A difference is judged by so many others at least.
 FEWEST = 4
@@ -19,7 +20,7 @@ RowPair = tuple[str, str]
 FractionsByKey = Mapping[str, Fraction]
 
 
-def broken(table: Published) -> dict[tuple[str, str], str]:
+def broken(table: RecountedTable) -> dict[tuple[str, str], str]:
     """By row and quantity: why the figure cannot be beside the others, as the table's `keeps` say."""
     found: dict[tuple[str, str], str] = {}
     for keep in table.keeps:
@@ -30,7 +31,7 @@ def broken(table: Published) -> dict[tuple[str, str], str]:
 class _Differences:
     """The pairs of rows that a `keep` is about, in groups that should have one difference."""
 
-    def __init__(self, table: Published, keep: Keep) -> None:
+    def __init__(self, table: RecountedTable, keep: Keep) -> None:
         self._why, self._unit = keep.why, table.unit(keep.quantity)
         rows = {name: row for name, row in table.rows.items() if keep.quantity in row.printed}
         printed = {name: Printed.parse(row.printed[keep.quantity]) for name, row in rows.items()}

@@ -9,9 +9,10 @@ from ctxbench.base.number import fixed, significant
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import Unit
-from ctxbench.model.published import Alternative, Printed, sizes
+from ctxbench.model.published import Printed
 from ctxbench.plugins.audit.conventions import TOOLS, Changes, Convention, of_tools, others
 from ctxbench.plugins.audit.recount import Recount
+from ctxbench.plugins.audit.recounted import Alternative, sizes
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,12 +46,13 @@ def audit(
     """
     from ctxbench.plugins.audit import finding
     from ctxbench.plugins.audit.recount import Recount
+    from ctxbench.plugins.audit.recounted import RecountedTable
     from ctxbench.plugins.audit.table import audit_table
     from ctxbench.plugins.audit.verdicts import judge
 
     if out:
         disk.check_place(Path(out))
-    path, content = published_path(table), read_published(table)
+    path, content = published_path(table), read_published(table, RecountedTable)
     for name in blocks or {}:
         if name not in content.blocks:
             raise unknown("block of this table", name, content.blocks)

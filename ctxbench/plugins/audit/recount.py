@@ -8,9 +8,9 @@ from ctxbench import registry
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.case import EMPTY, Case
 from ctxbench.model.conditions import CONDITIONS
-from ctxbench.model.published import COUNTS, Alternative, Published, sizes
 from ctxbench.model.read_suite import location_of
 from ctxbench.plugins.audit.conventions import TOOLS
+from ctxbench.plugins.audit.recounted import COUNTS, Alternative, RecountedTable, sizes
 from ctxbench.registry.reference import Reference
 from ctxbench.registry.trust import said
 
@@ -34,7 +34,7 @@ class Recount:
     """
 
     path: Path
-    table: Published
+    table: RecountedTable
     count: Count
     blocks: Mapping[str, str] = field(default_factory=dict)
     failed: dict[tuple[str, str], str] = field(default_factory=dict)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ctxbench.model.published import COUNTS, Published
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
+from ctxbench.plugins.audit.recounted import COUNTS, RecountedTable
 from ctxbench.table.table import Cell, Footnotes, Origin, Table, Tone, plain_table
 
 _TONES: dict[Verdict, Tone] = {
@@ -19,7 +19,7 @@ _TONES: dict[Verdict, Tone] = {
 }
 
 
-def audit_table(table: Published, findings: Sequence[AuditFinding]) -> Table:
+def audit_table(table: RecountedTable, findings: Sequence[AuditFinding]) -> Table:
     """Each figure that can be counted, what is counted, the verdict and its reason; below, the source and its notes."""
     notes = Footnotes()
     rows = []
@@ -62,7 +62,7 @@ def of_columns(findings: Sequence[AuditFinding]) -> list[str]:
     return lines
 
 
-def caption(table: Published) -> list[str]:
+def caption(table: RecountedTable) -> list[str]:
     """Source of the figures, and their meaning in the source's words."""
     seen = "read" if table.seen == "read" else "recalled from memory, and not yet compared with the source"
     lines = [f"printed: {table.source}; {seen}."]

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ctxbench.base.errors import UsageError
 from ctxbench.model.metric import Unit
-from ctxbench.model.published import COUNTS, Alternative, LeastFigure, Printed, sizes
+from ctxbench.model.published import Printed
 from ctxbench.plugins.audit.column import chance, convention_of, counters_of, fitting
 from ctxbench.plugins.audit.conventions import Changes
 from ctxbench.plugins.audit.differences import broken
@@ -15,6 +15,7 @@ from ctxbench.plugins.audit.figure import PublishedFigure
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.reasons import explanations, reasons
 from ctxbench.plugins.audit.recount import Recount
+from ctxbench.plugins.audit.recounted import COUNTS, Alternative, LeastFigure, sizes
 from ctxbench.registry.formula import FormulaError, evaluate
 
 NO_TIME = "a time is measured on its device, not counted"

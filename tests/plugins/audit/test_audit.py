@@ -1,4 +1,4 @@
-"""Published tables, recounted: how figures are read, each verdict, planted errors, wrong files, the command."""
+"""RecountedTable tables, recounted: how figures are read, each verdict, planted errors, wrong files, the command."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -12,17 +12,18 @@ from report_data import published
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
-from ctxbench.model import published as form
 from ctxbench.model.case import Case
 from ctxbench.model.metric import Unit
-from ctxbench.model.published import COUNTS as COUNTED
-from ctxbench.model.published import Printed, Published
+from ctxbench.model.published import Printed
 from ctxbench.model.read_suite import read_published
 from ctxbench.plugins.audit import finding, function
+from ctxbench.plugins.audit import recounted as form
 from ctxbench.plugins.audit.counts import BlockCounts
 from ctxbench.plugins.audit.differences import broken
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.recount import Recount, whole
+from ctxbench.plugins.audit.recounted import COUNTS as COUNTED
+from ctxbench.plugins.audit.recounted import RecountedTable
 from ctxbench.plugins.audit.table import audit_table, summary
 from ctxbench.plugins.audit.verdicts import judge
 
@@ -70,7 +71,7 @@ def audited(
     numbers: Mapping[str, int | str], rows: Mapping[str, Any], **about: Any
 ) -> dict[tuple[str, str], AuditFinding]:
     """The findings about a table whose counts are invented; a text is the reason why there is none."""
-    table = Published.model_validate({**published(rows), "shape": [1, 8, 4, 4], **about})
+    table = RecountedTable.model_validate({**published(rows), "shape": [1, 8, 4, 4], **about})
 
     def count(case: Case, names: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
         found = {name: numbers.get(f"{case.id.split(' ')[0]} {name}", numbers.get(name, 0)) for name in names}
@@ -170,7 +171,7 @@ def test_a_figure_whose_other_configuration_fails_is_not_judged_and_says_why() -
         "conv": {"about": "a convolution more", "counts": {"macs": "macs + 4204000000"}},
         "other": {"about": "another block", "block": "spectral"},
     }
-    table = Published.model_validate({**published(rows), "shape": [1, 8, 4, 4], "alternatives": others})
+    table = RecountedTable.model_validate({**published(rows), "shape": [1, 8, 4, 4], "alternatives": others})
 
     def count(case: Case, names: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
         if case.id.startswith("spectral"):
@@ -201,7 +202,7 @@ METHODS = ("se", "gc", "sa", "da", "a2", "ema", "dm")
 KEEP = {"quantity": "memory_train_2020", "differing": "network", "why": "The backbone adds it."}
 
 
-def backbones(**changed: str) -> Published:
+def backbones(**changed: str) -> RecountedTable:
     """Seven methods in two networks at two inputs; the deeper one takes 3.5 GB more, or 3.9."""
     rows = {}
     for index, block in enumerate(METHODS):
@@ -213,7 +214,7 @@ def backbones(**changed: str) -> Published:
                     "block": block, "network": network, "shape": [2, 3, size, size],
                     "printed": {"memory_train_2020": changed.get(name.replace(" ", "_"), text)},
                 }  # fmt: skip
-    return Published.model_validate(published(rows, keeps=[KEEP], units={"memory_train_2020": "GB = 2^30"}))
+    return RecountedTable.model_validate(published(rows, keeps=[KEEP], units={"memory_train_2020": "GB = 2^30"}))
 
 
 def test_a_figure_that_breaks_what_all_others_keep_is_found_and_so_are_two_that_were_exchanged() -> None:
@@ -228,7 +229,7 @@ def test_a_figure_that_breaks_what_all_others_keep_is_found_and_so_are_two_that_
         in found[first, "memory_train_2020"]
     )
     other = {**KEEP, "pairs": [["resnet18_os32", "convnext_tiny"]]}
-    assert broken(Published.model_validate({**backbones(**names).model_dump(), "keeps": [other]})) == {}
+    assert broken(RecountedTable.model_validate({**backbones(**names).model_dump(), "keeps": [other]})) == {}
     one = broken(backbones(da_resnet50_d8_64="15.0"))
     assert [row for row, _ in one] == ["da resnet18_os32 64", "da resnet50_d8 64"]
     assert (
@@ -389,7 +390,9 @@ def test_the_reason_for_a_figure_that_is_not_reproduced_is_never_empty(
 def test_half_of_a_peak_may_be_of_16_bits_and_another_input_is_counted() -> None:
     half = audited(COUNTS, {"se": {"printed": {"memory_train": "150"}}})["se", "memory_train"]
     assert half.why == "x0.50 of the count; it is half the count, as in 16 bits"
-    table = Published.model_validate({**published({"se": {"printed": {"macs": "42.6"}}}), "shape": [1, 16, 224, 224]})
+    table = RecountedTable.model_validate(
+        {**published({"se": {"printed": {"macs": "42.6"}}}), "shape": [1, 16, 224, 224]}
+    )
 
     def count(case: Case, names: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
         return {name: COUNTS[name] * case.shape[2] ** 2 // 224**2 for name in names}, {}
@@ -512,7 +515,7 @@ def test_rows_of_mmsegmentation_are_as_stored(command: Command, tmp_path: Path) 
 def test_the_table_has_what_is_counted_and_says_what_is_left_out() -> None:
     stored = FINDINGS / "hamburger.csv"
     found = finding.read(stored)
-    table = audit_table(read_published("hamburger"), found)
+    table = audit_table(read_published("hamburger", RecountedTable), found)
     assert len(table.rows) == 32
     (da,) = [row for row in table.rows if [cell.text for cell in row.cells[:2]] == ["da", "macs"]]
     assert da.cells[2].text == "79.5"
@@ -530,8 +533,8 @@ def test_the_example_in_the_docs_names_every_key_and_is_a_table(tmp_path: Path) 
     text = (ROOT / "docs" / "plugins" / "audit.md").read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
     path = tmp_path / "paper.toml"
     path.write_text(text)
-    read_published(str(path))
-    for model in (Published, form.PublishedRow, form.Alternative, form.LeastFigure, form.Keep):
+    read_published(str(path), RecountedTable)
+    for model in (RecountedTable, form.RecountedRow, form.Alternative, form.LeastFigure, form.Keep):
         for key in model.model_fields:
             assert re.search(rf"\b{key}\b", text), key
     page = (ROOT / "docs" / "plugins" / "audit.md").read_text(encoding="utf-8")

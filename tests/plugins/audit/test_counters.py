@@ -12,10 +12,10 @@ from report_data import published
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
-from ctxbench.model.published import Published
 from ctxbench.plugins.audit.child import count_case
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.recount import Recount
+from ctxbench.plugins.audit.recounted import RecountedTable
 from ctxbench.plugins.audit.table import of_columns
 from ctxbench.plugins.audit.verdicts import judge
 from ctxbench.plugins.macs.tools import NAMES
@@ -45,7 +45,7 @@ def of_package(tool: str) -> dict[str, float]:
 def audited(figures: Mapping[str, float], path: Path, **about: Any) -> list[AuditFinding]:
     rows = {name: {"printed": {"macs": f"{each / 1e3:.1f}K"}} for name, each in figures.items()}
     path.write_text("\n".join(f'{key} = "{value}"' for key, value in about.items()))
-    table = Published.model_validate(published(rows, shape=[1, 64, 64, 64], **about))
+    table = RecountedTable.model_validate(published(rows, shape=[1, 64, 64, 64], **about))
     return judge(Recount(path, table, counted))
 
 

@@ -11,10 +11,10 @@ from report_data import published
 
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
-from ctxbench.model.published import COUNTS, Published
 from ctxbench.plugins.audit.child import count_case
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.recount import Recount
+from ctxbench.plugins.audit.recounted import COUNTS, RecountedTable
 from ctxbench.plugins.audit.table import of_columns
 from ctxbench.plugins.audit.verdicts import judge
 
@@ -84,7 +84,7 @@ def audited(tmp_path: Path, figures: Mapping[tuple[str, str], str]) -> dict[tupl
         printed = rows.setdefault(row, {**where, "printed": {}})["printed"]
         assert isinstance(printed, dict)
         printed[quantity] = text
-    table = Published.model_validate(published(rows))
+    table = RecountedTable.model_validate(published(rows))
     with contextlib.chdir(tmp_path):  # below which a table may name code
         return {(each.row, each.quantity): each for each in judge(Recount(tmp_path / "paper.toml", table, stored))}
 
