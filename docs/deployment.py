@@ -7,9 +7,9 @@ from functools import cache
 
 import pandas as pd
 from lists import markdown, stored_run, table
+from mends import WRITTEN
 
 from ctxbench.plugins.portable.found import PHONES, Found, found_of
-from ctxbench.plugins.portable.mends import MENDS
 from ctxbench.plugins.portable.rules import RULES
 from ctxbench.plugins.portable.targets import TARGETS
 from ctxbench.table.table import Origin
@@ -95,7 +95,7 @@ def unforeseen() -> list[str]:
 
 def mend_list() -> str:
     """Code that is refused, and code to write instead."""
-    rows = [(f"`{code_of(mend.before)}`", f"`{code_of(mend.after)}`") for mend in MENDS]
+    rows = [(f"`{code_of(before)}`", f"`{code_of(after)}`") for before, after in WRITTEN]
     return markdown({"refused": "text", "the same output": "text"}, rows)
 
 

@@ -1,6 +1,8 @@
 """Rules for targets without a converter here, and other ways of writing what is refused."""
 
+import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 from ctxbench.plugins.portable.found import Found
 from ctxbench.plugins.portable.graph import GraphCall
 from ctxbench.plugins.portable.isolated import isolated
-from ctxbench.plugins.portable.mends import MENDS, Mend, mend_of
+from ctxbench.plugins.portable.mends import MENDS, mend_of
 from ctxbench.plugins.portable.rules import RULES, refused_by
 from ctxbench.plugins.portable.targets import TARGETS, Converted, Target, tried
 
@@ -78,22 +80,30 @@ def test_a_call_is_mended_by_its_operator_and_axes() -> None:
     assert mend_of(GraphCall("view", "", 4)) == mend_of(GraphCall("topk", "", 6)) == mend_of(None) == ""
 
 
-@pytest.mark.parametrize("mend", MENDS, ids=lambda mend: mend.before.__name__)
-def test_what_is_written_instead_has_the_same_output(mend: Mend) -> None:
-    arguments = ARGUMENTS[mend.before.__name__]
-    before, after = mend.before(*arguments), mend.after(*arguments)
-    assert before.shape == after.shape
-    assert torch.allclose(before, after, rtol=0, atol=2e-7)
+@pytest.fixture(params=range(len(MENDS)))
+def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Any, Any]:
+    """The number of a way out, with both ways of writing it, as the page on deployment shows them."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "docs"))
+    pairs = importlib.import_module("mends").WRITTEN
+    assert len(pairs) == len(MENDS)
+    return (request.param, *pairs[request.param])
+
+
+def test_what_is_written_instead_has_the_same_output(written: tuple[int, Any, Any]) -> None:
+    _, before, after = written
+    arguments = ARGUMENTS[before.__name__]
+    assert before(*arguments).shape == after(*arguments).shape
+    assert torch.allclose(before(*arguments), after(*arguments), rtol=0, atol=2e-7)
 
 
 @pytest.mark.extra("litert")
 @pytest.mark.slow
-@pytest.mark.parametrize("mend", MENDS, ids=lambda mend: mend.before.__name__)
-def test_no_rule_of_litert_s_gpu_refuses_what_is_written_instead(mend: Mend) -> None:
-    x, *numbers = ARGUMENTS[mend.before.__name__]
-    before, after = (isolated(read_for_gpu, Of(each, *numbers), x, limit_s=60) for each in (mend.before, mend.after))
+def test_no_rule_of_litert_s_gpu_refuses_what_is_written_instead(written: tuple[int, Any, Any]) -> None:
+    number, *ways = written
+    x, *numbers = ARGUMENTS[ways[0].__name__]
+    before, after = (isolated(read_for_gpu, Of(each, *numbers), x, limit_s=60) for each in ways)
     assert (before.short, after.short) == ("refused by rule", "no rule refuses it")
-    assert before.mend == mend.instead
+    assert before.mend == MENDS[number].instead
 
 
 def read_for_gpu(model: nn.Module, x: Tensor) -> Found:
