@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 KERNEL_COLUMNS = ("kernel", "operator", "calls", "us")
-PEAK_COLUMNS = ("predicted_bytes", "measured_bytes")
+PEAK_COLUMNS = ("predicted_bytes", "measured_bytes", "requested_bytes", "reserved_bytes")
 BLOCK_COLUMNS = ("only_in", "bytes", "made_by", "where")
 COMPILED_COLUMNS = ("eager_ms", "graph_ms", "compiled_ms", "compile_s")
 # Bytes of the table of kernels at most, and of a kernel's name.
@@ -89,7 +89,7 @@ def measure_peaks(out: Path, deadline: float) -> None:
     expected = expected_peaks()
 
     def rows(case: Case) -> list[tuple[object, ...]]:
-        return [(known(case, expected).bytes or "", peak_of(case))]
+        return [(known(case, expected).bytes or "", *peak_of(case))]
 
     wanted = [case for case in ALL if not known(case, expected).refused]
     go_through(wanted, out / "peaks.csv", CELLS, PEAK_COLUMNS, rows, deadline - BLOCKS_S)
@@ -98,12 +98,16 @@ def measure_peaks(out: Path, deadline: float) -> None:
     go_through(odd, out / "blocks.csv", CELLS, BLOCK_COLUMNS, unmatched, deadline)
 
 
-def peak_of(case: Case) -> int:
-    """The measured peak in bytes."""
-    from ctxbench.plugins.memory.measure import measure_peak
+def peak_of(case: Case) -> tuple[int, int, int]:
+    """The measured peaks in bytes: of allocated blocks, of requests, of what the process reserved."""
+    import torch
+
+    from ctxbench.plugins.memory.measure import measure_allocation
 
     with on_device(case) as (module, image):
-        return measure_peak(module, image, mode=case.mode)
+        peak = measure_allocation(module, image, mode=case.mode)
+        reserved = torch.cuda.memory_stats().get("reserved_bytes.all.peak", 0)
+    return peak.allocated_bytes, peak.requested_bytes or 0, reserved
 
 
 def unmatched(case: Case) -> list[tuple[object, ...]]:
