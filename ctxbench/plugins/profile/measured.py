@@ -246,7 +246,10 @@ def torch_profiler(kind: str) -> Profiler:
     """PyTorch's own profiler, on a device of this kind."""
 
     def run(step: Callable[[], object]) -> tuple[Sequence[Event], Sequence[TimedKernel]]:
-        with quiet_kineto(), torch.autograd.profiler.profile(use_device=None if kind == "cpu" else kind) as profiler:
+        with (
+            quiet_kineto(),
+            torch.autograd.profiler.profile(use_device=None if kind == "cpu" else kind, use_kineto=True) as profiler,
+        ):
             step()
         return _read(profiler.kineto_results.events())
 
