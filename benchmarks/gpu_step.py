@@ -1,6 +1,7 @@
 """Shared parts of the steps of gpu.py: a step, the cases of steps that go through all blocks, their tables."""
 
 import csv
+import gzip
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -171,9 +172,10 @@ def go_through(
 
 
 def read(path: Path) -> list[dict[str, str]]:
-    """The whole rows of a table; none where it is not there. A last line that was cut is left out, and taken away."""
+    """The whole rows of a table, compressed or not; none without a table. A last line that was cut is taken away."""
     if not path.exists():
-        return []
+        packed = path.with_name(f"{path.name}.gz")
+        return list(csv.DictReader(gzip.open(packed, "rt", encoding="utf-8"))) if packed.exists() else []
     text = path.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
     if whole != text:

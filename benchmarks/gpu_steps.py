@@ -81,7 +81,9 @@ def judge_paper(out: Path) -> Verdict:
         f"{row['module']} {mode}": row[f"latency_{mode}_ms"] / row[f"latency_{mode}_ms_interval"] - 1
         for _, row in both.iterrows()
         for mode in MODES
-        if row[f"latency_{mode}_host_ms_interval"] < HOST_SHARE * row[f"latency_{mode}_ms_interval"]
+        if all(
+            row[f"latency_{mode}_host_ms{by}"] < HOST_SHARE * row[f"latency_{mode}_ms{by}"] for by in ("", "_interval")
+        )
     }
     if not ratios:
         raise CannotRun("no time of the device has been measured under both protocols")
@@ -209,7 +211,7 @@ STEPS: Sequence[Step] = (
     Step(
         "paper",
         "Table 3 under the paper's protocol, of 50 passes",
-        f"all rows ok; where the device decides, both protocols' times differ by at most {PROTOCOL_SHARE:.0%}",
+        f"all rows ok; where the device decides in both, the protocols' times differ by at most {PROTOCOL_SHARE:.0%}",
         48,
         "derived: one round of eleven cases, of at most 50 passes of 43 ms each",
         paper,

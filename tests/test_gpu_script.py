@@ -184,7 +184,7 @@ def test_a_run_of_another_gpu_or_program_is_not_continued(
     (tmp_path / "gpu-a" / "steps.json").write_text(json.dumps({"gpu": GPU, "steps": steps}))
     assert gpu.next_folder(tmp_path / "gpu-a", GPU) == tmp_path / "gpu-a"
     assert gpu.next_folder(tmp_path / "gpu-b", GPU) == tmp_path / "gpu-b"
-    assert gpu.next_folder(RESULTS / "gpu-h200", GPU) == RESULTS / "gpu-h200-2"
+    assert gpu.next_folder(RESULTS / "gpu-h200", GPU) == RESULTS / "gpu-h200-3"
 
 
 def test_a_product_name_becomes_a_folder_name() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ctxbench.base.call_sites import AGAIN, CallSite, CallSites, made_by
+from ctxbench.base.errors import UsageError
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.devices.cpu import quiet_kineto
 from ctxbench.plugins.memory.profile import Phase
@@ -243,7 +244,10 @@ def measure(
 
 
 def torch_profiler(kind: str) -> Profiler:
-    """PyTorch's own profiler, on a device of this kind."""
+    """PyTorch's own profiler, on a device of this kind; of a GPU whose kernels it does not see, UsageError.
+
+    Without `use_kineto` it takes the times of operators by events of CUDA's streams, and has no kernels.
+    """
 
     def run(step: Callable[[], object]) -> tuple[Sequence[Event], Sequence[TimedKernel]]:
         with (
@@ -251,7 +255,10 @@ def torch_profiler(kind: str) -> Profiler:
             torch.autograd.profiler.profile(use_device=None if kind == "cpu" else kind, use_kineto=True) as profiler,
         ):
             step()
-        return _read(profiler.kineto_results.events())
+        events, kernels = _read(profiler.kineto_results.events())
+        if kind != "cpu" and not kernels:
+            raise UsageError("PyTorch's profiler saw no kernel of the GPU, so where its time goes is not known")
+        return events, kernels
 
     return run
 

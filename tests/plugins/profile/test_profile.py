@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,7 @@ import ctxbench
 from ctxbench import registry
 from ctxbench.base import clocks as this_machine
 from ctxbench.base.call_sites import LOSS, CallSite, Line
+from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.meta.outputs import trained_input
 from ctxbench.plugins.macs.counter import count_macs
@@ -63,6 +65,48 @@ def on_meta(key: str) -> tuple[nn.Module, Tensor]:
     with torch.device("meta"):
         module = registry.get(key).build(64, FEW.get(key, {}))
         return module, trained_input(module, torch.empty(1, 64, 16, 16))
+
+
+@pytest.mark.parametrize("kernels", [0, 2])
+def test_a_gpu_is_profiled_by_its_kernels(kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's profiler has them with `use_kineto` alone; without one, host times are not shown in their place."""
+    asked: list[dict[str, Any]] = []
+
+    class Fake:
+        def __init__(self, **options: Any) -> None:
+            asked.append(options)
+            names = [("aten::mm", 0)] + [("gemm", 1)] * kernels  # device types: CPU, CUDA
+            events = [kineto_event(name, device) for name, device in names]
+            self.kineto_results = SimpleNamespace(events=lambda: events)
+
+        def __enter__(self) -> "Fake":
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+    monkeypatch.setattr(torch.autograd.profiler, "profile", Fake)
+    if not kernels:
+        with pytest.raises(UsageError, match="saw no kernel of the GPU"):
+            torch_profiler("cuda")(lambda: None)
+    else:
+        events, found = torch_profiler("cuda")(lambda: None)
+        assert ([each.name for each in events], [each.name for each in found]) == (["aten::mm"], ["gemm"] * kernels)
+    assert asked == [{"use_device": "cuda", "use_kineto": True}]
+
+
+def kineto_event(name: str, device: int) -> SimpleNamespace:
+    values = {
+        "name": name,
+        "start_ns": 1,
+        "end_ns": 5,
+        "device_type": list(torch._C._autograd.DeviceType.__members__.values())[device],
+        "linked_correlation_id": 7,
+        "is_user_annotation": False,
+        "sequence_nr": -1,
+        "start_thread_id": 1,
+        "correlation_id": 7,
+    }
+    return SimpleNamespace(**{key: lambda value=value: value for key, value in values.items()})
 
 
 def counted(module: nn.Module, x: Tensor, mode: Mode) -> Costs:
