@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -12,10 +13,10 @@ from torch.distributions import Distribution
 
 from ctxbench.meta.without_compiler import has_compiler
 
-_FLEX = "torch.nn.attention.flex_attention"
-# Gets query, key, value, the change of a score, the mask, the scale and the kernel's options of `flex_attention`; gives
-# the context, the logarithm of the sums, and the largest scores.
-Flex = Callable[[Tensor, Tensor, Tensor, Callable[..., Any], Any, float, Any], tuple[Tensor, Tensor, Tensor]]
+_FLEX, _KERNEL = "torch.nn.attention.flex_attention", "flex_attention_hop"
+# Gets the kernel whose place it takes, and query, key, value, the change of a score, the mask, the scale and options of
+# `flex_attention`; gives the context, the logarithm of the sums, and the largest scores.
+Flex = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 def unchecked_distributions() -> AbstractContextManager[Any]:
@@ -31,7 +32,9 @@ def as_written() -> Iterator[set[str]]:
     """
     said: set[str] = set()
 
-    def dense(query: Tensor, key: Tensor, value: Tensor, change: Any, mask: Any, scale: float, options: Any) -> Any:
+    def dense(
+        _: Any, query: Tensor, key: Tensor, value: Tensor, change: Any, mask: Any, scale: float, options: Any
+    ) -> Any:
         from torch._higher_order_ops.flex_attention import math_attention
 
         if getattr(mask[-1], "__name__", "") != "noop_mask":
@@ -60,5 +63,5 @@ _ON_META = property(
 def flex_by(function: Flex) -> Iterator[None]:
     """Have `flex_attention`, if it is imported, call a function in place of its kernel."""
     flex = sys.modules.get(_FLEX)
-    with patch.object(flex, "flex_attention_hop", function) if flex else ExitStack():
+    with patch.object(flex, _KERNEL, partial(function, getattr(flex, _KERNEL))) if flex else ExitStack():
         yield

@@ -18,11 +18,9 @@ from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.left_out import COMPLEX, complex_rest, estimate, told
-from ctxbench.plugins.macs.rules import FREE, OTHERS, PRODUCTS, RECURRENT, is_free
+from ctxbench.plugins.macs.rules import OTHERS, PRODUCTS, RECURRENT, WHOLE, is_free
 from ctxbench.plugins.macs.watch import OperatorCall, Watch, explained, repeatable
 
-# Operators of whose parts no rule but that of products applies.
-WHOLE = RECURRENT.union(FREE, OTHERS)
 # The share of a count that its first three digits do not show.
 UNSEEN = 5e-4
 

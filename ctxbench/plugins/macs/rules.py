@@ -386,6 +386,8 @@ _FREE_TAGS = frozenset((torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.nond
 _OWN = (*_ARITHMETIC, *_MEMORY, *_KIN)
 _NAMES = (*_OWN, *(f"{name}_backward" for name in _OWN), *_BACKWARD)
 FREE = frozenset(f"aten::{name}" for name in _NAMES)
+# Operators of whose parts no rule but that of products applies.
+WHOLE = RECURRENT.union(FREE, OTHERS)
 
 
 def is_free(operator: Any) -> bool:

@@ -1,8 +1,8 @@
 """Multiply-accumulates of a training step: the forward, and the operators that autograd runs in the backward pass."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -19,7 +19,7 @@ from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.outputs import loss_of, trained
 from ctxbench.meta.scan import SCANS
 from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.plugins.macs.counter import MacCount, MacSum, count_macs
+from ctxbench.plugins.macs.counter import MacCount, MacSum
 from ctxbench.plugins.macs.rules import FLEX
 from ctxbench.plugins.macs.watch import UncountableError, Watch, repeatable
 
@@ -48,32 +48,19 @@ def count_training_macs(module: nn.Module, *inputs: Tensor, autocast: Autocast |
     """
     name = type(module).__name__
     with _explained(name):
-        forward = count_macs(module, *inputs, training=True, autocast=autocast)
         duplicate = on_meta(module).train()
         shapes = [torch.empty_like(each, device="meta").requires_grad_(each.requires_grad) for each in inputs]
-        before, after = MacSum(), MacSum()
-        watch = Watch(duplicate, before.add)
-        with repeatable(), as_written(), torch.enable_grad(), _as_one(watch), watch:
+        counting = MacSum()
+        watch = Watch(duplicate, counting.add)
+        with repeatable(), as_written() as said, torch.enable_grad(), _as_one(watch), watch.composites_seen(), watch:
             with autocast or Autocast():
                 output = duplicate(*shapes)
-            watch.in_backward, watch.take = True, after.add
+            watch.in_backward = True
             if trained(output):
                 loss_of(output).backward()
     if not trained(output):
         raise UncountableError(f"the output of {name} depends on nothing that has a gradient")
-    if (with_gradients := before.count().macs_matmul) != forward.macs_matmul:
-        raise UncountableError(
-            f"the forward of {name} has {with_gradients} MACs of products with gradients and "
-            f"{forward.macs_matmul} without"
-        )
-    backward = after.count()
-    return MacCount(
-        forward.macs_matmul + backward.macs_matmul,
-        dict(Counter(forward.uncounted) + Counter(backward.uncounted)),
-        dict(Counter(forward.estimates) + Counter(backward.estimates)),
-        dict(Counter(forward.by_place) + Counter(backward.by_place)),
-        forward.remarks,
-    )
+    return replace(counting.count(), remarks=sorted(said))
 
 
 @contextmanager
@@ -100,9 +87,9 @@ def _as_one(watch: Watch) -> Iterator[None]:
             kwargs = kwargs or {}
             if func is _attend and (maps := _fused_maps(*args, **kwargs)):
                 query, _, value, _ = maps
-                return _run_as_one(watch, _ATTENTION, (*query.shape[:-1], value.shape[-1]), *maps)
+                return _told_as_one(watch, _ATTENTION, (*query.shape[:-1], value.shape[-1]), *maps)
             if func in SCANS:
-                return _run_as_one(watch, f"ctxbench::{func.__name__}", args[0].shape, *args)
+                return _told_as_one(watch, f"ctxbench::{func.__name__}", args[0].shape, *args)
             return func(*args, **kwargs)
 
     calls = Calls()
@@ -110,7 +97,9 @@ def _as_one(watch: Watch) -> Iterator[None]:
     def inside(*args: Any, **kwargs: Any) -> Any:
         return calls.__torch_function__(_attend, (), args, kwargs)
 
-    def flex(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def flex(written: Any, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.no_grad():
+            written(query, key, value, *others)  # the forward costs what it is made of
         shape = (*query.shape[:-1], value.shape[-1])
         output = _run_as_one(watch, FLEX, shape, query, key, value, None)
         return output, query.new_empty(shape[:-1]), query.new_empty(shape[:-1])
@@ -134,7 +123,7 @@ def _fused_maps(
 
 
 class _AsOne(torch.autograd.Function):
-    """An operator without data: shapes, and what its rules and those of `NAME_backward` count."""
+    """An operator without data: shapes, and what the rule of `NAME_backward` counts."""
 
     @staticmethod
     def forward(
@@ -142,9 +131,7 @@ class _AsOne(torch.autograd.Function):
     ) -> Tensor:
         ctx.watch, ctx.operator = watch, name
         ctx.save_for_backward(first, *others)
-        output = first.new_empty(shape)
-        watch.tell(name, (first, *others), output)
-        return output
+        return first.new_empty(shape)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -155,3 +142,10 @@ class _AsOne(torch.autograd.Function):
 
 
 _run_as_one: Any = _AsOne.apply
+
+
+def _told_as_one(watch: Watch, name: str, shape: Sequence[int], *maps: Tensor | None) -> Tensor:
+    """The output of such an operator, which `watch` is told."""
+    output: Tensor = _run_as_one(watch, name, shape, *maps)
+    watch.tell(name, maps, output)
+    return output

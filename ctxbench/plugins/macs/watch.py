@@ -1,8 +1,9 @@
-"""Operators of a pass as counters see them: in inference mode composite ones, too, each after its parts."""
+"""Operators of a pass as counters see them: in a forward pass composite ones, too, each after its parts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ctxbench.base.call_sites import CallSite, CallSites
 from ctxbench.meta.refusal import is_of_meta, why
-from ctxbench.plugins.macs.rules import PRODUCTS
+from ctxbench.plugins.macs.rules import PRODUCTS, WHOLE
 
 # Composite operators of which a trace has the parts.
 _UNRECORDED = {f"aten::{cell}_cell" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
@@ -84,20 +85,66 @@ class Watch(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         args, kwargs = on_one_device(args, kwargs or {})
-        name = self.running = func.name().partition(".")[0].removesuffix("_")
+        name = self.running = plain_name(func.name())
         if torch.is_grad_enabled():
             self._place()  # an autograd node is known by it
-        around, self._around = self._around, (*self._around, *[name] * (name not in _UNRECORDED))
-        try:
+        with self._within(name):
             with self:
                 output = func.decompose(*args, **kwargs)
             if is_whole := output is NotImplemented:
                 output = func(*args, **kwargs)
-        finally:
-            self._around = around
         self.tell(name, args, output, func, is_whole)
         self.running = ""
         return output
+
+    @contextmanager
+    def _within(self, name: str) -> Iterator[None]:
+        around, self._around = self._around, (*self._around, *[name] * (name not in _UNRECORDED))
+        try:
+            yield
+        finally:
+            self._around = around
+
+    @contextmanager
+    def composites_seen(self) -> Iterator[None]:
+        """See those composite operators that have a rule in a forward pass with gradients, too, which runs their parts.
+
+        PyTorch takes them apart where autograd's kernels are, above any mode; so they get a kernel there.
+        """
+        library = torch.library.Library("aten", "IMPL", "AutogradMeta")
+        assert library.m is not None
+        for func in _composites():
+            library.m.impl(func.name(), "AutogradMeta", partial(self._run_composite, func))
+        try:
+            yield
+        finally:
+            library._destroy()
+
+    def _run_composite(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        parts = partial(func._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+        if self.in_backward:
+            return parts(*args, **kwargs)
+        with self._within(plain_name(func.name())):
+            output = parts(*args, **kwargs)
+        self.tell(plain_name(func.name()), args, output, func, is_whole=False)
+        return output
+
+
+def plain_name(name: str) -> str:
+    """The name of an operator without its overload, in place or not."""
+    return name.partition(".")[0].removesuffix("_")
+
+
+@cache
+def _composites() -> list[Any]:
+    """PyTorch's composite operators that count as a whole, but those that meta has a kernel for."""
+    known, has_kernel = PRODUCTS.keys() | WHOLE, torch._C._dispatch_has_kernel_for_dispatch_key
+    found = []
+    for full in torch._C._dispatch_get_all_op_names():
+        name, _, overload = full.removeprefix("aten::").partition(".")
+        if plain_name(full) in known and "::" not in name and has_kernel(full, "CompositeImplicitAutograd"):
+            found += [getattr(getattr(torch.ops.aten, name), overload or "default")] * (not has_kernel(full, "Meta"))
+    return found
 
 
 def on_one_device(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
