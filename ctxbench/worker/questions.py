@@ -9,7 +9,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
@@ -59,27 +59,29 @@ OWN: dict[str, Callable[..., Any]] = {
 }
 
 
-def function_of(question: str) -> Callable[..., Any]:
-    """The function that answers a question. KeyError if there is none."""
-    if question in OWN:
-        return OWN[question]
+@cache
+def function_of(question: str) -> tuple[Callable[..., Any], dict[str, TypeAdapter[Any]]]:
+    """The function that answers a question, and what reads each of its arguments. KeyError if there is none."""
+    function = OWN.get(question)
     for plugin, (name, reference) in brought("questions"):
-        if name == question:
-            function: Callable[..., Any] = plugin.load(reference)
-            return function
-    raise KeyError(f"no plugin answers the question {question!r}")
+        if name == question and not function:
+            function = plugin.load(reference)
+    if not function:
+        raise KeyError(f"no plugin answers the question {question!r}")
+    types = get_type_hints(function)
+    readers = {name: TypeAdapter(types[name]) for name in inspect.signature(function).parameters if name != "emit"}
+    for each in readers.values():
+        each.rebuild()  # models make their schema when it is needed: now
+    return function, readers
 
 
 def answer(task: Ask, emit: Emit) -> None:
     """Call the function of a question with the arguments of the task, and tell what it says."""
-    function = function_of(task.question)
-    types = get_type_hints(function)
-    names = [name for name in inspect.signature(function).parameters if name != "emit"]
+    function, readers = function_of(task.question)
     arguments = [
-        TypeAdapter(types[name]).validate_python(json.loads(text))
-        for name, text in zip(names, task.arguments, strict=True)
+        reader.validate_python(json.loads(text)) for reader, text in zip(readers.values(), task.arguments, strict=True)
     ]
-    if "emit" in types:
+    if "emit" in inspect.signature(function).parameters:
         try:
             function(*arguments, emit=partial(_tell, emit))
         except UsageError as error:

@@ -18,7 +18,7 @@ from ctxbench.registry.reference import Reference
 from ctxbench.results.sources import own_files
 from ctxbench.worker import opened
 from ctxbench.worker.protocol import Ask, Imported, MatmulRate, MeasureCase, MeasureCases, Measured, Reply, Task
-from ctxbench.worker.questions import Emit, answer, reported
+from ctxbench.worker.questions import Emit, answer, function_of, reported
 
 # Modules that a child imports for whatever case.
 _BY_EACH_CHILD = (
@@ -54,13 +54,16 @@ def preload(static: bool = True) -> None:
 
 
 def prepare(task: Task) -> None:
-    """Import the library that a task's network is of once, before the fork; the child tells what goes wrong.
+    """Import what answers a question, and the library that a network is of, once, before the fork.
 
-    timm and torchvision take more than a second, start no thread and touch no driver.
+    timm and torchvision take more than a second. None of it starts a thread or touches a driver. The child tells what
+    goes wrong.
     """
     match task:
         case Ask():
             references = task.references
+            with contextlib.suppress(Exception), _installed_alone():
+                function_of(task.question)
         case MeasureCases():
             references = []  # networks share no process
         case _:

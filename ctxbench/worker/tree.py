@@ -46,6 +46,15 @@ def own_file(file: str, root: Path) -> bool:
 
 @cache
 def _own_folder(folder: str, root: Path) -> bool:
-    path, top, environment = (Path(each).resolve() for each in (folder, root, sys.prefix))
-    inside = environment != top and environment.is_relative_to(top)
-    return path.is_relative_to(top) and not (inside and path.is_relative_to(environment))
+    top, environment = (os.path.join(_real(str(each)), "") for each in (root, sys.prefix))
+    path = os.path.join(_real(folder), "")
+    inside = environment != top and environment.startswith(top)
+    return path.startswith(top) and not (inside and path.startswith(environment))
+
+
+# A folder's parents are looked up once for all that lie in them: a process has imported from some 500 folders.
+@cache
+def _real(folder: str) -> str:
+    parent, name = os.path.split(os.path.abspath(folder))
+    path = os.path.join(_real(parent), name) if name else parent
+    return os.path.realpath(path) if os.path.islink(path) else path
