@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 import ctxbench
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
+from ctxbench.engine import plan as dry_run
+from ctxbench.engine.in_process import InProcess
 from ctxbench.model import conditions, grid
+from ctxbench.model.case import Case, Measure
 from ctxbench.model.read_suite import Overrides, load
 from ctxbench.results import plan
 from ctxbench.results.plan import RunPlan, prepare
@@ -115,3 +119,21 @@ def test_a_plan_says_what_run_json_keeps_of_it() -> None:
     assert {"suite": "quick", "state": "running", "static": False, "metrics": ["params"]}.items() <= meta.items()
     assert [*meta["sources"]] == ["ctxbench", "se"]
     assert [*meta["sheets"]] == ["lent-gpu"]
+
+
+def test_a_dry_run_takes_one_short_product_for_each_dtype_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, float]] = []
+
+    def rate(case: Case, measure: Measure, executor: object) -> float:
+        asked.append((case.dtype, measure.sample_s))
+        return 1e9
+
+    monkeypatch.setattr(dry_run, "ForkServer", lambda: nullcontext(InProcess()))
+    monkeypatch.setattr(dry_run, "machine", lambda server: NOTHING)
+    monkeypatch.setattr(dry_run, "matmul_rate", rate)
+    dtypes = ["float32", "float16", "autocast-float16", "autocast-bfloat16"]
+    suite = load("quick", Overrides(modules=["se"], conditions={"dtype": dtypes, "shape": ["1,32,4,4"]}))
+    planned = dry_run.plan(suite)
+    assert [each.case.dtype for each in planned] == dtypes
+    assert all(each.seconds for each in planned)
+    assert asked == [(dtype, dry_run.PRODUCT_S) for dtype in ("float32", "float16", "autocast-bfloat16")]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.mode import MODES
 from ctxbench.base.notes import joined
 from ctxbench.engine.cache import CachedExecutor
@@ -13,6 +14,9 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import static_metrics
 from ctxbench.results.plan import check_installed, prepare
+
+# Seconds of the matrix products that tell a device's rate: an estimate needs no more.
+PRODUCT_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     measure = suite.file.measure
     settings = Plan(measure, static_metrics())
     planned = []
+    brief = measure.model_copy(update={"sample_s": min(measure.sample_s, PRODUCT_S)})
     rates: dict[tuple[str, str, int | None], float | None] = {}
     with ForkServer() as server:
         executor = CachedExecutor(server)
@@ -47,9 +52,10 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
             record = measure_static(case, settings, executor)
             seconds = least = None
             if record.get("macs") is not None and not static and "latency" in suite.file.metrics:
-                yardstick = (case.device, case.dtype, case.threads)
+                dtype = DTYPES[case.dtype].autocast or case.dtype  # of its products
+                yardstick = (case.device, dtype, case.threads)
                 if yardstick not in rates:
-                    rates[yardstick] = matmul_rate(case, measure, server)
+                    rates[yardstick] = matmul_rate(case, brief, server)
                 if rate := rates[yardstick]:
                     once, each = once_s(record, rate), process_s(record, measure, rate)
                     seconds, least = once + measure.processes * each, once + each

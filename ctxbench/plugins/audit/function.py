@@ -1,7 +1,7 @@
 """`ctxbench.audit`."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from ctxbench.base import disk
 from ctxbench.base.call_sites import is_library
 from ctxbench.base.errors import unknown
 from ctxbench.engine.isolated import IsolatedLoader
+from ctxbench.engine.progress import Quiet
 from ctxbench.model.read_suite import published_path, read_published
 from ctxbench.registry import networks
 from ctxbench.table.result import Result
@@ -18,12 +19,20 @@ if TYPE_CHECKING:
     from ctxbench.plugins.audit.finding import AuditFinding
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C: the result has what is counted by then, none of it judged."""
+
+    def __init__(self, result: "Result[list[AuditFinding]]") -> None:
+        super().__init__("stopped")
+        self.result = result
+
+
 def audit(
     table: str,
     blocks: Mapping[str, str] | None = None,
     *,
     out: str | Path | None = None,
-    on_row: Callable[[str], object] = lambda row: None,
+    progress: Quiet | None = None,
 ) -> "Result[list[AuditFinding]]":
     """Recount a published cost table, with a verdict on each of its figures. Nothing is measured.
 
@@ -31,13 +40,14 @@ def audit(
         table: A published table by its name, or a TOML file.
         blocks: Which class a block of the table is, such as `{"mine": "my_module.py:MyContext"}`.
         out: Also write the findings into this CSV file.
-        on_row: Gets the name of each row before it is counted.
+        progress: Told of the progress.
 
     Returns:
         A finding for each figure; they are also in `tables`.
 
     Raises:
         UsageError: For a table or a block that is unknown, and a place that cannot be written.
+        Stopped: At Ctrl-C, with what is counted by then.
 
     Example:
         >>> found = ctxbench.audit("external_attention")
@@ -48,7 +58,7 @@ def audit(
     from ctxbench.plugins.audit.recount import Recount
     from ctxbench.plugins.audit.recounted import RecountedTable
     from ctxbench.plugins.audit.table import audit_table
-    from ctxbench.plugins.audit.verdicts import judge
+    from ctxbench.plugins.audit.verdicts import judge, known
 
     if out:
         disk.check_place(Path(out))
@@ -56,9 +66,13 @@ def audit(
     for name in blocks or {}:
         if name not in content.blocks:
             raise unknown("block of this table", name, content.blocks)
-    with IsolatedLoader(static=True) as loader:
+    with progress or Quiet() as shown, IsolatedLoader(static=True) as loader:
         recount = Recount(path, content, lambda case, names: _counted(loader, case, names), blocks or {})
-        findings = judge(recount, on_row)
+        try:
+            findings = judge(recount, shown.stage)
+        except KeyboardInterrupt:
+            found = known(recount)
+            raise Stopped(Result(found, (audit_table(content, found),))) from None
     if out:
         finding.write(Path(out), findings)
     return Result(findings, (audit_table(content, findings),))

@@ -20,25 +20,28 @@ from ctxbench.registry.formula import FormulaError, evaluate
 
 NO_TIME = "a time is measured on its device, not counted"
 NO_COUNT = "ctxbench does not count it"
+STOPPED = "the audit was stopped"
 WEIGHTS = "its weights alone, all applied at each position, take more"
 # By row and quantity.
 Findings = dict[tuple[str, str], AuditFinding]
 
 
-def judge(recount: Recount, on_row: Callable[[str], object] = lambda row: None) -> list[AuditFinding]:
+def judge(recount: Recount, tell: Callable[[str], object] = lambda stage: None) -> list[AuditFinding]:
     """A finding for each figure of the table, row by row; those of a row that cannot be counted are not judged.
 
-    UsageError names the line of what is wrong in the file, and that of the first row where no row can be counted.
+    `tell` gets what is done next. UsageError names the line of what is wrong in the file, and that of the first row
+    where no row can be counted.
     """
     recount.check()
     rows = recount.table.rows
-    for row in rows:
-        on_row(row)
+    for number, row in enumerate(rows, 1):
+        tell(f"[{number}/{len(rows)}] counting {row}")
         _count(recount, row)
     recount.check_failures()
     found: Findings = {}
     quantities = dict.fromkeys(quantity for row in rows.values() for quantity in row.printed)
-    for quantity in quantities:
+    for number, quantity in enumerate(quantities, 1):
+        tell(f"[{number}/{len(quantities)}] judging {quantity}")
         figures = [PublishedFigure(recount, name, quantity) for name, row in rows.items() if quantity in row.printed]
         found |= _Column.of(quantity, figures).findings()
     breaks = broken(recount.table)
@@ -48,6 +51,19 @@ def judge(recount: Recount, on_row: Callable[[str], object] = lambda row: None) 
         if each.verdict != Verdict.EQUAL and (each.row, each.quantity) in breaks
         else each
         for each in ordered
+    ]
+
+
+def known(recount: Recount) -> list[AuditFinding]:
+    """The figures whose count is known when an audit stops; none is judged, since that takes other counts."""
+    stopped = replace(recount, count=lambda case, names: ({}, dict.fromkeys(names, STOPPED)))
+    printed = [(name, each) for name, row in recount.table.rows.items() for each in row.printed if each in COUNTS]
+    figures = [PublishedFigure(stopped, *each) for each in printed]
+    counts = ((each, each.counted(each.own)) for each in figures)
+    return [
+        AuditFinding(each.row, each.quantity, each.text, each.written(count), Verdict.NOT_JUDGED, STOPPED)
+        for each, count in counts
+        if count is not None
     ]
 
 

@@ -416,6 +416,33 @@ def test_a_row_that_fails_is_not_judged_and_the_others_are(command: Command, tmp
     assert f"{path}, line 7: row 'se': se [1, 8, 4, 4]: ValueError" in alone.stderr
 
 
+def test_an_audit_that_is_stopped_prints_what_is_counted_and_judges_nothing(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "paper.toml"
+    path.write_text(GOOD)
+
+    def counted(loader: Any, case: Case, names: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
+        if case.id.startswith("linear"):
+            raise KeyboardInterrupt
+        return {name: COUNTS.get(name, 0) for name in names}, {}
+
+    monkeypatch.setattr(function, "_counted", counted)
+    done = command("audit", path, "--out", tmp_path / "findings.csv")
+    assert done.returncode == 130
+    assert [line for line in done.stderr.splitlines() if "counting" in line or "stopped" in line][-3:] == [
+        "   0 s  [1/2] counting se",
+        "   0 s  [2/2] counting wide",
+        "stopped; 2 figures counted, none judged",
+    ]
+    assert done.stdout.count("the audit was stopped") == 2
+    assert not (tmp_path / "findings.csv").exists()
+    with pytest.raises(function.Stopped) as stop:
+        function.audit(str(path))
+    rows = [(each.row, each.quantity, each.verdict) for each in stop.value.result.value]
+    assert rows == [("se", "params", Verdict.NOT_JUDGED), ("se", "macs", Verdict.NOT_JUDGED)]
+
+
 NETWORK = """
 from torch import nn
 
