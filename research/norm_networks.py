@@ -18,8 +18,9 @@ from gradient_proofs import OUT
 from torch import nn
 
 from ctxbench import registry
-from ctxbench.meta.gradient_order import Misread
+from ctxbench.meta.gradient_order import misread
 from ctxbench.meta.outputs import loss_of
+from ctxbench.meta.recorder import Recorder
 from ctxbench.networks._parts import timm
 from ctxbench.registry import networks
 
@@ -51,9 +52,9 @@ def of_ctxbench() -> Iterator[tuple[str, Make, list[tuple[int, ...]]]]:
 
 def is_wrong(module: nn.Module, shape: tuple[int, ...], frozen: bool) -> bool:
     module.train(not frozen).requires_grad_(not frozen)
-    with Misread() as watched:
+    with Recorder(module) as recorder:
         loss_of(module(torch.empty(shape).requires_grad_())).backward()
-    return bool(watched.found)
+    return bool(misread(recorder.calls))
 
 
 def rows() -> Iterator[dict[str, object]]:

@@ -8,7 +8,8 @@ from torch import nn
 
 from ctxbench import registry
 from ctxbench.base.notes import Note
-from ctxbench.meta.gradient_order import WAY_OUT, Misread
+from ctxbench.meta.gradient_order import WAY_OUT, misread
+from ctxbench.meta.recorder import Recorder
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import Shape
 from ctxbench.model.messages import Values
@@ -18,9 +19,9 @@ FILE = Path(__file__).parent / "fixtures" / "normed.py"
 
 
 def seen(module: nn.Module, images: int, device: str) -> bool:
-    with torch.device(device), Misread() as watched:
+    with torch.device(device), Recorder(module) as recorder:
         module.to(device)(torch.randn(images, 8, 5, 4, device=device)).sum().backward()
-    return bool(watched.found)
+    return bool(misread(recorder.calls))
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -1,14 +1,13 @@
 """Normalisations whose backward reads a gradient in another order than it has, as PyTorch may on a CPU."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ctxbench.base.notes import Note
+from ctxbench.meta.recorder import RecordedCall
 
 WAY_OUT = "hand the norm's output on as `y.flatten(1).view_as(y)`: then its gradient arrives contiguous"
 _BACKWARD = torch.ops.aten.native_batch_norm_backward.default  # of instance normalisation, too
@@ -16,25 +15,17 @@ _BACKWARD = torch.ops.aten.native_batch_norm_backward.default  # of instance nor
 SAME = 1e-3
 
 
-class Misread(TorchDispatchMode):
-    """Watches a backward pass, with or without data, for batch norms that would give a wrong gradient on this CPU.
+def misread(calls: Iterable[RecordedCall]) -> list[Note]:
+    """A note for a reader of a module's numbers if a batch norm of a backward pass gives a wrong gradient on this CPU.
 
-    `found` is whether there is one: the operator was tried on drawn tensors whose strides are those of the pass.
+    The operator is tried on drawn tensors whose strides are those of the pass, which may be without data.
     """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's
-        self.found = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        if func is _BACKWARD and not self.found:
-            gradient, x, training = args[0], args[1], args[7]
-            self.found = misreads(tuple(x.shape), gradient.stride(), x.stride(), training)
-        return func(*args, **(kwargs or {}))
-
-    def notes(self) -> list[Note]:
-        """A note for a reader of the module's numbers, if there is something to tell."""
-        return [Note("misread_gradient", {"torch": torch.__version__, "way_out": WAY_OUT})] * self.found
+    for each in calls:
+        if each.name == _BACKWARD.name():
+            gradient, x, training = (each.operation.args[at] for at in (0, 1, 7))
+            if misreads(x.shape, gradient.strides, x.strides, training):
+                return [Note("misread_gradient", {"torch": torch.__version__, "way_out": WAY_OUT})]
+    return []
 
 
 @cache

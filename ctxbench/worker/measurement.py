@@ -19,8 +19,9 @@ from ctxbench.devices.clock import Clock, Step
 from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
 from ctxbench.meta.built import after_first_pass
-from ctxbench.meta.gradient_order import Misread
+from ctxbench.meta.gradient_order import misread
 from ctxbench.meta.outputs import loss_of, trained, trained_input
+from ctxbench.meta.recorder import Recorder
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.metrics.compile import compile_deadline, compiler_caches
 from ctxbench.metrics.matmul import matmul_rate
@@ -147,15 +148,16 @@ class CaseMeasurement:
     @cached_property
     def _trial(self) -> tuple[bool, list[Note]]:
         """Facts of a training step without data: whether it has a gradient, and notes on the order of gradients."""
-        has_gradient, seen = True, Misread()
+        has_gradient, notes = True, list[Note]()
         with suppress(Exception):  # a pass with data tells
             model, x = self.case.on_meta()
             with without_compiler(), torch.device("meta"):
                 y = model.train()(x)
                 if has_gradient := bool(trained(y)):
-                    with seen:
+                    with Recorder(model) as recorder:
                         loss_of(y).backward()
-        return has_gradient, seen.notes()
+                    notes = misread(recorder.calls)
+        return has_gradient, notes
 
     def _time(self, wanted: Sequence[Metric], modes: Sequence[Mode]) -> None:
         """Run the passes of the modes, and tell what others did meanwhile."""

@@ -21,8 +21,9 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
 from ctxbench.base.texts import listed
 from ctxbench.devices.clock import Clock, Step
-from ctxbench.meta.gradient_order import Misread
+from ctxbench.meta.gradient_order import misread
 from ctxbench.meta.outputs import trained_input
+from ctxbench.meta.recorder import Recorder
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import CONDITIONS, Shape
@@ -34,7 +35,7 @@ from ctxbench.plugins.predict.probes import kernel
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.profile.advice import advice
 from ctxbench.plugins.profile.costs import Roof, Span
-from ctxbench.plugins.profile.measured import Recorder, measure, torch_profiler
+from ctxbench.plugins.profile.measured import measure, placed, torch_profiler
 from ctxbench.plugins.profile.profile import Pass, Profile, SourceLines
 from ctxbench.plugins.profile.python import sampled
 from ctxbench.plugins.profile.static import Known, known, predicted
@@ -174,13 +175,13 @@ def measured_profile(
     calls: dict[Mode, Sequence[Span]] = {}
     for mode, make in steps.items():
         found = _known(subject, mode, cast(Kind, device.kind), roof)
-        seen = Misread()
-        recorder = None if subject.compiles else _recorded(subject, mode, seen)
+        recorder = None if subject.compiles else _recorded(subject, mode)
         step, others_share = make(), this_machine.here.others()
-        where = recorder.calls if recorder else None
+        where = placed(recorder.calls) if recorder else None
         times = measure(step, device.clock(), torch_profiler(device.kind), where, found.costs, SECONDS)
         made = Pass(mode, found.costs.all, roof, times.plain, times.profiled, others_share=others_share())
-        notes = [*found.missing, *map(str, seen.notes()), *_of_names(subject.module, recorder)]
+        wrong = misread(recorder.calls) if recorder and device.kind == "cpu" else []
+        notes = [*found.missing, *map(str, wrong), *_of_names(subject.module, recorder)]
         made = replace(made, on_data=found.on_data, notes=notes)
         if recorder and made.between_share > MUCH_BETWEEN:
             made = replace(made, python=sampled(step, device.clock(), CallSites(subject.module), made))
@@ -198,12 +199,11 @@ def _known(subject: ProfileSubject, mode: Mode, kind: Kind, roof: Roof) -> Known
     return known(*given, mode=mode, device=kind, dtype=subject.dtype, autocast=subject.autocast, roof=roof)
 
 
-def _recorded(subject: ProfileSubject, mode: Mode, seen: Misread) -> Recorder:
-    """The calls of one pass, each with its place; on a CPU, `seen` watches them, too."""
+def _recorded(subject: ProfileSubject, mode: Mode) -> Recorder:
+    """The calls of one pass, each with its place."""
     recorder = Recorder(subject.module)
     subject.x.grad = None
-    watched = seen if subject.x.device.type == "cpu" else nullcontext()
-    with prepared(subject.module, mode), subject.cast(), watched, recorder:  # what `seen` tries is not recorded
+    with prepared(subject.module, mode), subject.cast(), recorder:
         run_pass(subject.module, (subject.x,), mode)
     return recorder
 

@@ -3,19 +3,18 @@
 A forward call is found in the order of the calls, a gradient by the number that autograd gave to the call it is of.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Protocol
 
 import torch
-from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ctxbench.base.call_sites import AGAIN, CallSite, CallSites, made_by
+from ctxbench.base.call_sites import AGAIN, CallSite, made_by
 from ctxbench.base.errors import UsageError
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.devices.cpu import quiet_kineto
+from ctxbench.meta.recorder import RecordedCall
 from ctxbench.plugins.memory.profile import Phase
 from ctxbench.plugins.profile.costs import UNKNOWN, Costs, Span
 
@@ -56,31 +55,16 @@ class TimedKernel:
     by: int
 
 
-class Recorder(TorchDispatchMode):
-    """Sees the calls of a pass's forward on its own device, and where they come from; then those computed again for
-    its backward pass, those of one autograd node after END.
-
-    `places.by_forward` has the submodules that were not called but by their `forward`.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
-        self.calls: list[tuple[str, CallSite]] = []
-        self.places = CallSites(module)
-        self._node: tuple[str, int] | None = None  # the one that computes again
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        node = torch._C._current_autograd_node()
-        if node is None:
-            self.calls.append((_plain(func.name()), self.places.forward()))
-        elif place := self.places.again():
-            running = (node.name(), node._sequence_nr())
-            self.calls += [END] * (running != self._node)
-            self.calls.append((_plain(func.name()), place))
-            self._node = running
-        return func(*args, **kwargs or {})
+def placed(calls: Iterable[RecordedCall]) -> PlacedCalls:
+    """The calls of a forward pass; then those computed again for its backward pass, of each autograd node after END."""
+    found: list[tuple[str, CallSite]] = []
+    node: tuple[str, int] | None = None  # the one that computes again
+    for each in calls:
+        if each.node is None or each.place.node == AGAIN:
+            found += [END] * (each.node is not None and each.node != node)
+            found.append((_plain(each.name), each.place))
+            node = each.node or node
+    return found
 
 
 def _plain(name: str) -> str:
@@ -184,7 +168,7 @@ def _is_operator(name: str) -> bool:
 
 
 def spans_of(events: Sequence[Event], kernels: Sequence[TimedKernel], calls: PlacedCalls | None) -> list[Span]:
-    """The operator calls of a pass, by their start, from the profiler's events, a GPU's kernels, and `Recorder.calls`.
+    """The operator calls of a pass, by their start, from the profiler's events, a GPU's kernels, and `placed` calls.
 
     An operator of PyTorch that is no known call is UNKNOWN's, so that its time is not lost.
     """

@@ -1,6 +1,7 @@
 """Costs of a pass that need no hardware: multiply-accumulates, bytes, the roofline and the predicted time, by place."""
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,20 +13,23 @@ from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.errors import text_of
 from ctxbench.base.mode import Mode
 from ctxbench.meta.autocast import Autocast
+from ctxbench.meta.recorder import RecordedCall, Recorder
+from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.macs.rules import OTHERS, PRODUCTS
 from ctxbench.plugins.macs.training import count_training_macs
-from ctxbench.plugins.macs.watch import UncountableError
+from ctxbench.plugins.macs.watch import UncountableError, repeatable
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import MemoryDevice
+from ctxbench.plugins.memory.one_pass import prepared, run_pass
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
-from ctxbench.plugins.predict.operators import Operator, operators_in
+from ctxbench.plugins.predict.operators import Operator, dtype_of, operators_in, works
 from ctxbench.plugins.predict.passes import PassTime, time_of
 from ctxbench.plugins.predict.rates import itemsize
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import Work
 from ctxbench.plugins.profile.costs import Costs, Roof, Span
-from ctxbench.plugins.profile.on_data import OnData, counted_on_data
 from ctxbench.plugins.profile.profile import Pass
 
 # A kernel that computes nothing: what it takes is saved if its line needs no copy.
@@ -62,9 +66,10 @@ def known(
     except UnpredictableError as error:
         seen = None if inputs[0].is_meta else _seen_on_data(found, module, *inputs, mode=mode, autocast=autocast)
         if seen is not None:
-            found.operators, found.on_data = seen.operators, str(error).partition("; ")[0]
-            _add_works(found.costs, seen.operators, dtype, roof)
-            _add_macs(found.costs, seen.macs)
+            found.operators, found.on_data = _operators(seen), str(error).partition("; ")[0]
+            _add_works(found.costs, found.operators, dtype, roof)
+            for each in seen:
+                _add_macs(found.costs, _macs(each))
             return found
         found.missing.append(f"no bytes and no roofline: {error}")
     else:
@@ -81,15 +86,48 @@ def known(
     return found
 
 
+@without_compiler()
 def _seen_on_data(
     found: Known, module: nn.Module, *inputs: Any, mode: Mode, autocast: torch.dtype | None
-) -> OnData | None:
-    """A pass of a copy of the module; None, with the reason in `missing`, where there can be none."""
+) -> list[RecordedCall] | None:
+    """The calls of a pass of a copy of the module on its own device, composites by their parts.
+
+    None, with the reason in `missing`, where there can be no such pass.
+    """
     try:
-        return counted_on_data(module, *inputs, mode=mode, autocast=autocast)
+        duplicate = copy.deepcopy(module)
+        recorder = Recorder(duplicate)
+        casts = torch.autocast(inputs[0].device.type, autocast, autocast is not None)
+        with repeatable(), prepared(duplicate, mode), casts, recorder:
+            run_pass(duplicate, inputs, mode)
     except Exception as error:
         found.missing.append(f"no counts of a pass on numbers: {type(error).__name__}: {text_of(error)}")
         return None
+    return recorder.calls
+
+
+def _operators(calls: Iterable[RecordedCall]) -> list[Operator]:
+    """Their kernels, as of tensors without data."""
+    started = ((each, tuple(works(each.operation))) for each in calls)
+    return [
+        Operator(
+            each.operation.packet.removeprefix("aten."),
+            "forward" if each.node is None else "backward",
+            each.place,
+            kernels,
+            dtype_of(each.operation),
+        )
+        for each, kernels in started
+        if kernels
+    ]
+
+
+def _macs(call: RecordedCall) -> dict[tuple[CallSite, str], int]:
+    """MACs of a call by place and operator; those of the backward pass are at a place with a node."""
+    operation, name = call.operation, f"aten::{call.operation.operator}"
+    rule = PRODUCTS.get(name) or OTHERS.get(name)
+    output = operation.out[0] if len(operation.out) == 1 else operation.out
+    return {(call.place, name): rule(operation.args, output)} if rule else {}
 
 
 def _add_macs(costs: Costs, macs: Mapping[tuple[CallSite, str], int]) -> None:

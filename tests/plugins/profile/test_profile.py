@@ -23,6 +23,7 @@ from ctxbench.base.call_sites import LOSS, CallSite, Line
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.meta.outputs import trained_input
+from ctxbench.meta.recorder import Recorder
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.one_pass import run_pass
@@ -37,9 +38,9 @@ from ctxbench.plugins.profile.measured import (
     FEWEST,
     Event,
     PlacedCalls,
-    Recorder,
     TimedKernel,
     measure,
+    placed,
     spans_of,
     torch_profiler,
 )
@@ -264,12 +265,13 @@ def test_a_planted_slow_line_that_is_measured_saves_most(line: str, mode: Mode, 
     found = known(module, x, mode=mode, device="cpu", dtype="float32", autocast=None, roof=ROOF)
     with Recorder(module) as recorder:
         run_pass(module, (x,), mode)
-    machine = FakeMachine(found, recorder.calls)
-    times = measure(lambda: None, this_machine.here, machine, recorder.calls, found.costs, 0.1)
+    calls = placed(recorder.calls)
+    machine = FakeMachine(found, calls)
+    times = measure(lambda: None, this_machine.here, machine, calls, found.costs, 0.1)
     taken = Pass(mode, found.costs.all, ROOF, times.plain, times.profiled)
     assert max(taken.parts("line"), key=lambda part: part.saved_ms).name == f"planted.py:{PLANTED_LINE}"
     assert not [span for span in times.last if span.place == UNKNOWN]
-    assert len(times.last) == len(recorder.calls) + len(machine.gradients)
+    assert len(times.last) == len(calls) + len(machine.gradients)
 
 
 @pytest.mark.parametrize("line", [pytest.param(line, id=name) for name, line in FREE_GRADIENT.items()])
@@ -286,7 +288,7 @@ def test_the_gradient_of_a_write_into_a_view_is_booked_to_the_line_that_writes(t
     with Recorder(module) as recorder:
         run_pass(module, (x,), "train")
     step = lambda: run_pass(module, (x,), "train")  # noqa: E731  # what is profiled
-    spans = spans_of(*torch_profiler("cpu")(step), recorder.calls)
+    spans = spans_of(*torch_profiler("cpu")(step), placed(recorder.calls))
     for calls in (operators_in(memory), spans):
         lines = {str(each.place.own) for each in calls if each.place.node == "CopySlices"}
         assert lines == {f"planted.py:{PLANTED_LINE}"}
@@ -392,12 +394,12 @@ def test_what_the_profiler_sees_is_booked_to_the_lines_of_the_module(key: str, m
     with Recorder(module) as recorder:
         run_pass(module, (x,), mode)
     step = lambda: run_pass(module, (x,), mode)  # noqa: E731  # what is profiled
-    spans = spans_of(*torch_profiler("cpu")(step), recorder.calls)
+    spans = spans_of(*torch_profiler("cpu")(step), placed(recorder.calls))
     nowhere = {span.place.node for span in spans if span.place.own is None}
     assert nowhere <= ({LOSS, "AccumulateGrad"} if mode == "train" else set())
     assert {span.phase for span in spans} == ({"forward", "backward"} if mode == "train" else {"forward"})
     assert {span.place.module for span in spans if span.phase == "backward"} <= {
-        place.module for _, place in recorder.calls
+        place.module for _, place in placed(recorder.calls)
     }
 
 

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from ctxbench import registry
 from ctxbench.base.call_sites import AGAIN
 from ctxbench.base.mode import MODES, Mode
+from ctxbench.meta.recorder import Recorder
 from ctxbench.plugins.memory.one_pass import run_pass
 from ctxbench.plugins.profile.advice import advice
 from ctxbench.plugins.profile.child import _of_names
 from ctxbench.plugins.profile.costs import UNKNOWN, Roof, Span
-from ctxbench.plugins.profile.measured import Recorder, spans_of, torch_profiler
+from ctxbench.plugins.profile.measured import placed, spans_of, torch_profiler
 from ctxbench.plugins.profile.profile import Pass, Profile
 from ctxbench.plugins.profile.static import known
 from ctxbench.plugins.profile.tables import table
@@ -214,7 +215,7 @@ def spans(module: nn.Module, x: Tensor, mode: Mode) -> tuple[list[Span], Recorde
     with Recorder(module) as recorder:
         run_pass(module, (x,), mode)
     step = lambda: run_pass(module, (x,), mode)  # noqa: E731  # what is profiled
-    return spans_of(*torch_profiler("cpu")(step), recorder.calls), recorder
+    return spans_of(*torch_profiler("cpu")(step), placed(recorder.calls)), recorder
 
 
 @pytest.mark.parametrize("mode", MODES)
