@@ -328,7 +328,8 @@ class Metric:
     Its `settings` are keys of `[measure]`. A process that measures it has `limit_s` seconds more than the `timeout_s`
     of all else, and takes about `takes_s` seconds for it beside the passes. `sentence` says of a row what its values
     mean for the module, in words that follow the module's name; "" if it says nothing.
-    The `extra` of ctxbench brings the packages that it needs.
+    The `extra` of ctxbench brings the packages that it needs. The modules that it `imports` are imported once for all
+    processes, before the fork: they start no thread and touch no driver.
     """
 
     name: str
@@ -350,6 +351,7 @@ class Metric:
     takes_s: Callable[["Measure"], float] = lambda measure: 0.0
     sentence: Callable[[RecordRow], str] = lambda row: ""
     extra: str = ""
+    imports: Callable[["Measure"], Sequence[str]] = lambda measure: ()
 
     def lacking(self) -> str:
         """Missing packages, with the command that installs them; "" if none is missing."""

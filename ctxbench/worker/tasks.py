@@ -13,6 +13,7 @@ from ctxbench import devices
 from ctxbench.base.call_sites import is_library
 from ctxbench.base.clocks import FORKS
 from ctxbench.model.messages import Failure, Progress
+from ctxbench.model.metrics import metrics
 from ctxbench.plugin import loaded
 from ctxbench.registry.reference import Reference
 from ctxbench.results.sources import own_files
@@ -35,11 +36,10 @@ def preload(static: bool = True) -> None:
     Starts no thread and touches no driver. A backward pass would do both: beside a GPU, autograd's engine starts a
     thread for it and initialises CUDA, and then no forked child can train.
     """
-    import ctxbench.model.metrics
     import ctxbench.registry
     import ctxbench.worker.measurement
 
-    ctxbench.model.metrics.metrics()
+    metrics()
     ctxbench.registry.names()
     for name in _BY_EACH_CHILD:
         importlib.import_module(name)
@@ -54,11 +54,12 @@ def preload(static: bool = True) -> None:
 
 
 def prepare(task: Task) -> None:
-    """Import what answers a question, and the library that a network is of, once, before the fork.
+    """Import what answers a question, and the libraries of networks and metrics, once, before the fork.
 
     timm and torchvision take more than a second. None of it starts a thread or touches a driver. The child tells what
     goes wrong.
     """
+    names: list[str] = []
     match task:
         case Ask():
             references = task.references
@@ -68,6 +69,8 @@ def prepare(task: Task) -> None:
             references = []  # networks share no process
         case _:
             references = [task.case.network] if task.case.network else []
+    if isinstance(task, MeasureCase):
+        names = [name for each in task.metrics for name in metrics()[each].imports(task.measure)]
     for each in references:
         library = (Reference.parse(each).source or "timm").partition(".")[0]
         if library in ("timm", "torchvision"):
@@ -75,6 +78,9 @@ def prepare(task: Task) -> None:
                 from ctxbench.networks import _parts
 
                 _parts.timm() if library == "timm" else _parts.torchvision()
+    for name in names:
+        with contextlib.suppress(Exception), _installed_alone():
+            importlib.import_module(name)
     _before_the_fork.update(sys.modules)
 
 

@@ -9,15 +9,15 @@ from pydantic import Field
 from ctxbench.base import extras
 from ctxbench.base.errors import unknown
 from ctxbench.base.texts import listed
-from ctxbench.model.case import Seconds
+from ctxbench.model.case import Measure, Seconds
 from ctxbench.model.messages import Doing
 from ctxbench.model.metric import Column, Measurement, Metric, Quantity, RecordRow, Settings, Unit
 from ctxbench.plugins.portable.found import Found, found_of
 from ctxbench.plugins.portable.targets import TARGETS, try_target
 
 NOT_ASKED = "not asked for"
-# About how many seconds a conversion takes, with the start of its process.
-EACH_S = 6.0
+# About how many seconds a conversion takes, with the start of its process, once its converter is imported.
+EACH_S = 3.2
 
 
 class Portable(Settings):
@@ -63,6 +63,12 @@ def columns_of(found: Mapping[str, Found]) -> dict[str, Any]:
         known = each.converted
         values |= {f"portable_{name}": len(each.outside)} if known else {f"portable_{name}_reason": each.sentence}
     return values
+
+
+def imports(measure: Measure) -> list[str]:
+    """The modules that the targets of a suite import, as far as their packages are there."""
+    targets = [TARGETS[name] for name in Portable.of(measure).portable_targets if name in TARGETS]
+    return [name for target in targets if not extras.lacking("", target.extra) for name in target.imports]
 
 
 def beside_of(name: str) -> Callable[[RecordRow], str]:
@@ -133,5 +139,6 @@ METRIC = Metric(
     settings=Portable,
     limit_s=lambda measure: len(Portable.of(measure).portable_targets) * Portable.of(measure).portable_timeout_s,
     takes_s=lambda measure: EACH_S * len(Portable.of(measure).portable_targets),
+    imports=imports,
     sentence=sentence,
 )

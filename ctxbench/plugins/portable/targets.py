@@ -55,7 +55,7 @@ class Target:
     """A target: its name for people, its packages, the extra of ctxbench that brings them, and what converts.
 
     `any_size`, if there is one, converts for any height and width. A target of a `rule` has no converter here: rules
-    say what it refuses of what another one makes.
+    say what it refuses of what another one makes. What it `imports` starts no thread.
     """
 
     title: str
@@ -64,6 +64,7 @@ class Target:
     extra: str = ""
     any_size: "Callable[[nn.Module, Tensor], Converted] | None" = None
     rule: bool = False
+    imports: Sequence[str] = ()
 
 
 def try_target(name: str, case: "Case", seed: int) -> Found:
@@ -207,18 +208,29 @@ def _litert_gpu(model: "nn.Module", x: "Tensor") -> Converted:
     return Converted(None, outside, blamed=call)
 
 
+_EXPORT = ("torch._dynamo", "sympy")
+_ONNX = (*_EXPORT, "torch.onnx", "onnx", "onnxscript")  # the runtimes start a thread when they are imported
+_EXECUTORCH = (*_EXPORT, "executorch.exir", "executorch.backends.xnnpack.partition.xnnpack_partitioner")
+_LITERT = (*_EXPORT, "litert_torch", "ai_edge_litert.interpreter")
 TARGETS = {
-    "export": Target("torch.export", ("torch",), _torch_export, any_size=partial(_torch_export, any_size=True)),
+    "export": Target(
+        "torch.export",
+        ("torch",),
+        _torch_export,
+        any_size=partial(_torch_export, any_size=True),
+        imports=_EXPORT,
+    ),
     "onnx": Target(
         "ONNX Runtime",
         ("onnx", "onnxscript", "onnxruntime"),
         _onnx,
         extra="onnx",
         any_size=partial(_onnx, any_size=True),
+        imports=_ONNX,
     ),
-    "openvino": Target("OpenVINO", ("onnx", "onnxscript", "openvino"), _openvino, extra="openvino"),
-    "executorch": Target("ExecuTorch (XNNPACK)", ("executorch",), _executorch, extra="executorch"),
-    "coreml": Target("Core ML", ("coremltools",), _core_ml, extra="coreml"),
-    "litert": Target("LiteRT", ("litert-torch", "ai-edge-litert"), _litert, extra="litert"),
-    "litert_gpu": Target("LiteRT's GPU", ("litert-torch",), _litert_gpu, extra="litert", rule=True),
+    "openvino": Target("OpenVINO", ("onnx", "onnxscript", "openvino"), _openvino, extra="openvino", imports=_ONNX),
+    "executorch": Target("ExecuTorch (XNNPACK)", ("executorch",), _executorch, extra="executorch", imports=_EXECUTORCH),
+    "coreml": Target("Core ML", ("coremltools",), _core_ml, extra="coreml", imports=(*_EXPORT, "coremltools")),
+    "litert": Target("LiteRT", ("litert-torch", "ai-edge-litert"), _litert, extra="litert", imports=_LITERT),
+    "litert_gpu": Target("LiteRT's GPU", ("litert-torch",), _litert_gpu, extra="litert", rule=True, imports=_LITERT),
 }

@@ -2,10 +2,13 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +16,13 @@ import torch
 from conftest import TINY, Done
 from torch import Tensor, nn
 
+from ctxbench import registry
+from ctxbench.base.clocks import FORKS
 from ctxbench.base.errors import UsageError
 from ctxbench.base.extras import packages_of
 from ctxbench.meta.without_compiler import without_compiler
+from ctxbench.model.case import Case
+from ctxbench.model.suite_file import MeasureTable
 from ctxbench.plugins.portable import metric
 from ctxbench.plugins.portable.beside import on_phones
 from ctxbench.plugins.portable.found import PHONES, Found
@@ -23,6 +30,8 @@ from ctxbench.plugins.portable.graph import GraphCall, blamed, exported_calls, o
 from ctxbench.plugins.portable.isolated import NoAnswer, isolated
 from ctxbench.plugins.portable.targets import TARGETS, Converted, Target, tried
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.worker import tasks
+from ctxbench.worker.protocol import MeasureCase
 
 X = torch.randn(1, 8, 6, 4, generator=torch.Generator().manual_seed(0))
 HERE = Path(__file__).name
@@ -394,3 +403,31 @@ def test_each_extra_of_a_target_has_its_packages() -> None:
     assert all(packages_of(extra) for extra in extras)
     assert {name for extra in extras for name in packages_of(extra)} == {*packages_of("portable")}
     assert "portable" in sys.modules["ctxbench.plugins.portable"].PLUGIN.extras
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.extra(each.extra)] * bool(each.extra)) for name, each in TARGETS.items()],
+)
+@pytest.mark.skipif(not FORKS, reason="only where processes fork is anything imported before")
+def test_what_a_target_imports_before_the_fork_starts_no_thread_and_asks_no_driver(name: str) -> None:
+    program = Path(__file__).with_name("import_converters.py")
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as the fork server has it
+    command = [sys.executable, str(program), *TARGETS[name].imports]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines()[-1] == "0"
+
+
+def test_the_targets_of_a_suite_are_imported_once_where_their_packages_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Target("Fake", (), lambda model, x: Converted(None), imports=("colorsys", "no_such_module"))
+    monkeypatch.setattr(metric, "TARGETS", {"fake": fake, "absent": replace(fake, extra="none", imports=("wave",))})
+    monkeypatch.setattr("ctxbench.base.extras.lacking", lambda title, extra: extra)
+    asked = SimpleNamespace(portable_targets=["fake", "absent", "of another version"])
+    assert metric.imports(asked) == ["colorsys", "no_such_module"]  # type: ignore[arg-type]  # a stand-in
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    case = Case("sa", registry.get("sa").reference, {}, (1, 8, 6, 4))
+    tasks.prepare(MeasureCase(case, MeasureTable(), ["params"]))
+    assert "colorsys" not in sys.modules
+    tasks.prepare(MeasureCase(case, MeasureTable(portable_targets=["fake"]), ["portable"]))
+    assert "colorsys" in sys.modules
