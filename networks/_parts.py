@@ -3,41 +3,26 @@
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.base.extras import lacking
 from ctxbench.devices import Unsupported
-
-# Declarations last as long as this.
-_OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
+from ctxbench.registry.torchvision import with_torchvision
 
 
 def timm() -> ModuleType:
     """The library. Unsupported with the command where it is not installed."""
     if sentence := lacking("this network", "networks"):
         raise Unsupported(sentence)
-    torchvision()
-    import timm
 
-    found: ModuleType = timm
-    return found
+    def library() -> ModuleType:
+        import timm
 
+        found: ModuleType = timm
+        return found
 
-def torchvision() -> None:
-    """Import torchvision, which timm does. One that is built for CUDA cannot load its operators into a torch for CPUs.
-
-    Then they are declared without a kernel, as torchvision's own code expects them to be; no network calls one.
-    """
-    try:
-        import torchvision  # whether it can be is the question
-    except RuntimeError as error:
-        if "torchvision::" not in str(error):
-            raise
-        for name in ("nms", "qnms"):
-            _OPERATORS.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
-        import torchvision  # noqa: F401  # now it can be
+    return with_torchvision(library)
 
 
 def backbone(name: str, **settings: Any) -> Any:

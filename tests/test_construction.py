@@ -79,6 +79,7 @@ def test_every_argument_can_be_set_the_width_too(name: str, hparams: dict[str, A
         ("Last", (8, 8), 64 * 64 + 64 + 9 * 64 + 64, LAST),
         ("FixedTokens", (7, 7), 49 * 49 + 4_160, TOKENS),
         ("Sized", (6, 5), 64 * 64 * 9 + 64, SIZE),
+        ("Response", (8, 8), 64, LAST),  # as tokens [B, N, C] it would make [1, B, N, C]
     ],
 )
 def test_the_layout_is_found_by_trying_at_the_inputs_own_size(

@@ -1,5 +1,8 @@
 """Statuses of exceptions in a case: messages of CUDA, its libraries and torch, a row each."""
 
+import importlib
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -83,6 +86,13 @@ def test_whether_the_gpu_had_no_room(text: str, no_room: bool) -> None:
     assert describe_failure(RuntimeError(text)).no_gpu_room == no_room
 
 
+def test_a_normalisation_of_one_value_is_told_the_batch_that_it_needs() -> None:
+    with pytest.raises(ValueError, match="more than 1 value") as caught:
+        torch.nn.BatchNorm2d(8)(torch.zeros(1, 8, 1, 1))
+    size = "got input size torch.Size([1, 8, 1, 1]); a batch of 2 images has more (test_failures.py, line "
+    assert size in describe_failure(caught.value).message
+
+
 def test_an_operator_that_a_device_lacks_is_told_in_one_sentence() -> None:
     q = torch.zeros(1, 4, 2, 8)
     with pytest.raises(NotImplementedError) as caught:
@@ -92,3 +102,42 @@ def test_an_operator_that_a_device_lacks_is_told_in_one_sentence() -> None:
     lacks = "Could not run 'aten::_efficient_attention_forward' with arguments from the 'CPU' backend."
     assert told.message.startswith(f"{lacks} (test_failures.py, line ")
     assert "Facebook" in told.traceback
+
+
+PACKAGES = {
+    "block": """from helper import divided
+
+def forward(x):
+    assert x >= 0
+    return divided(x)
+""",
+    "helper": """class HelperError(RuntimeError):
+    pass
+
+def divided(x):
+    raise HelperError("while dividing\\n the input is %d\\n it is no multiple of 7" % x)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("x", "sentence"),
+    [
+        (32, "HelperError: while dividing the input is 32 it is no multiple of 7 (block.py, line 5, in forward)"),
+        (-1, "AssertionError: assert x >= 0 (block.py, line 4, in forward)"),
+    ],
+)
+def test_an_error_of_packages_is_told_whole_at_the_line_of_the_one_whose_block_it_is(
+    x: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "site-packages"
+    for name, text in PACKAGES.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text("" if name == "block" else text)
+    (folder / "block" / "block.py").write_text(PACKAGES["block"])
+    monkeypatch.syspath_prepend(str(folder))
+    with pytest.raises((AssertionError, RuntimeError)) as caught:
+        importlib.import_module("block.block").forward(x)
+    # The test's own frame would be a person's own code.
+    error = caught.value.with_traceback(caught.value.__traceback__ and caught.value.__traceback__.tb_next)
+    assert describe_failure(error).message == sentence

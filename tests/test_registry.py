@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import in_fork
 
 from ctxbench import registry
 from ctxbench.base.errors import ModuleCodeError, UsageError
@@ -318,6 +319,24 @@ def test_a_torchvision_of_another_build_is_told(tmp_path: Path) -> None:
     file.write_text('raise RuntimeError("operator torchvision::nms does not exist")\n', encoding="utf-8")
     with pytest.raises(ModuleCodeError, match="hint: torchvision is built for another torch; install both from one"):
         registry.get(f"{file}:Mine")
+
+
+NEEDS_NMS = """
+import torch
+torch.library.register_fake("torchvision::nms")(lambda boxes, scores, threshold: boxes)
+class Mine(torch.nn.Identity):
+    pass
+"""
+
+
+def test_what_imports_a_torchvision_for_cuda_is_imported_beside_a_torch_for_cpus(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(NEEDS_NMS, encoding="utf-8")
+    assert in_fork(_key_of, f"{file}:Mine") == "Mine"
+
+
+def _key_of(reference: str) -> str:
+    return registry.get(reference).key
 
 
 CONFIGS = """

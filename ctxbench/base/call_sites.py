@@ -27,7 +27,7 @@ _LAYOUT = str(_HARNESS / "registry" / "layout.py")
 # Code of ctxbench that is a module's own where it is installed as a package.
 _MODULES = tuple(f"{_HARNESS / name}{os.sep}" for name in ("modules", "networks"))
 _INSIDE_A_FUNCTION = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-_INSTALLED = {"site-packages", "dist-packages"}
+INSTALLED = {"site-packages", "dist-packages"}
 _PYTHON = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
 
 
@@ -229,4 +229,4 @@ def is_harness(file: str) -> bool:
 
 def is_library(path: Path) -> bool:
     """Return whether a file is Python's own or of an installed package."""
-    return not _INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _PYTHON)
+    return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _PYTHON)

@@ -1,13 +1,12 @@
 """Reason why a pass cannot run on the meta device, as a clause that names the line of the module's code."""
 
 import re
-import traceback
 from pathlib import Path
 
 import torch
 
-from ctxbench.base.call_sites import is_harness
 from ctxbench.base.errors import text_of
+from ctxbench.base.reasons import frame_of, said
 
 # What PyTorch says where the numbers of a tensor without data are asked for.
 _ASKS_FOR_NUMBERS = (
@@ -44,19 +43,9 @@ def is_of_meta(error: BaseException, operator: str = "") -> bool:
 
 
 def where(error: BaseException) -> str:
-    """` at FILE:LINE`, the innermost line that is neither PyTorch's nor ctxbench's; "" if there is none."""
-    torch_s = Path(torch.__file__).parent
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if torch_s not in Path(frame.filename).parents and not is_harness(frame.filename)
-    ]
-    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-
-
-def first_line(error: BaseException) -> str:
-    """The type of an error and the first line of its text."""
-    return f"{type(error).__name__}: {text_of(error).strip().partition(chr(10))[0]}"
+    """` at FILE:LINE` of the module's code; "" if there is none."""
+    frame = frame_of(error)
+    return f" at {Path(frame.filename).name}:{frame.lineno}" if frame else ""
 
 
 def why(error: BaseException, operator: str = "") -> str:
@@ -65,6 +54,6 @@ def why(error: BaseException, operator: str = "") -> str:
     if reads_values(error, operator):
         return f"{line or 'its forward'} reads the values of a tensor{called}"
     if lacks_kernel(error):
-        what = operator or first_line(error)
+        what = operator or said(error)
         return f"{what}{where(error)} has no kernel without data" if operator else f"{what}{where(error)}"
-    return f"it fails on the meta device{where(error)}: {first_line(error)}"
+    return f"it fails on the meta device{where(error)}: {said(error)}"

@@ -2,12 +2,11 @@
 
 import re
 import signal
-import sys
 import traceback
-from itertools import pairwise
 from pathlib import Path
 
 from ctxbench.base.errors import ModuleCodeError, cut, text_of
+from ctxbench.base.reasons import frame_of, reason
 from ctxbench.devices import Unsupported
 from ctxbench.model.messages import Failure
 
@@ -62,12 +61,15 @@ def describe_failure(error: BaseException) -> Failure:
     `crashed` is a GPU error after which the process can compute nothing more; other GPU errors are `error`.
     """
     said = text_of(error)
-    lines = _ADVICE.sub("", said).strip().split("\n")
-    # A module's own exception has its traceback in the text: what happened is the last line.
-    text = f"{lines[0]} {lines[-1]}" if isinstance(error, ModuleCodeError) else lines[0] or type(error).__name__
-    frame = _user_frame(error)
+    if isinstance(error, ModuleCodeError):  # it has its traceback in the text: what happened is the last line
+        lines = _ADVICE.sub("", said).strip().split("\n")
+        told = f"{lines[0]} {lines[-1]}"
+    else:
+        told = _ADVICE.sub("", reason(error))
+    frame = frame_of(error)
     where = f" ({Path(frame.filename).name}, line {frame.lineno}, in {frame.name})" if frame else ""
     kind = type(error).__name__
+    text = told or kind
     if isinstance(error, DoesNotFit):
         status, message = "oom", f"out of memory (predicted): {text}"
     elif kind == "OutOfMemoryError" or isinstance(error, MemoryError) or _is_out_of_memory(text):
@@ -86,7 +88,7 @@ def describe_failure(error: BaseException) -> Failure:
     elif any(part in text for part in _NOT_IMPLEMENTED):
         status, message = "unsupported", f"{text}{where}"
     else:
-        status, message = "error", f"{kind}: {text}{where}" if lines[0] else f"{kind}{where}"
+        status, message = "error", f"{kind}: {text}{where}" if told else f"{kind}{where}"
     trace = cut("".join(traceback.format_exception(error)))
     return Failure(status, message, trace, _is_no_gpu_room(text))
 
@@ -115,19 +117,3 @@ def last_line(output: str) -> str:
 
 def _is_out_of_memory(text: str) -> bool:
     return any(part in text for part in _OUT_OF_MEMORY) or bool(_LIBRARY_OUT_OF_MEMORY.search(text))
-
-
-def _user_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """The innermost frame outside torch, ctxbench's harness and the standard library; of a package if no other is."""
-    harness, torch = Path(__file__).resolve().parents[1], ("site-packages", "torch")
-    in_packages = None
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(frame.filename).resolve()
-        inside = harness in path.parents and path.parent.name not in ("modules", "networks")
-        if inside or any(pair == torch for pair in pairwise(path.parts)):
-            continue
-        if "site-packages" in path.parts:
-            in_packages = in_packages or frame
-        elif sys.base_prefix not in map(str, path.parents):
-            return frame
-    return in_packages

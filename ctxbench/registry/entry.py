@@ -183,6 +183,10 @@ class Entry:
         names |= {"n": positions, "N": batch * positions}
         return evaluate(formula, names)
 
+    def output_width(self, shape: tuple[int, int, int, int], hparams: Mapping[str, Any] | None = None) -> int | None:
+        """The declared number of output channels for an input of a shape; None of a class that declares nothing."""
+        return self.closed_form("out_channels", shape, hparams) if self.declared else None
+
     def mixes_positions(self, hparams: Mapping[str, Any] | None = None) -> bool:
         """Return whether the module is declared to mix positions with these hyper-parameters."""
         return bool(evaluate(f"1 if {self.position_mixing} else 0", self._values(hparams)))

@@ -36,13 +36,19 @@ class OfMap(nn.Module):
         super().__init__()
         self.block, self.takes = block, takes
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         height, width = x.shape[2:]
         if self.takes == LAST:
-            y: Tensor = self.block(x.permute(0, 2, 3, 1).contiguous())
-            return y.permute(0, 3, 1, 2)
+            y = self.block(x.permute(0, 2, 3, 1).contiguous())
+            return y.permute(0, 3, 1, 2) if isinstance(y, Tensor) else y
         sizes = {SIZES: (height, width), SIZE: ((height, width),)}.get(self.takes, ())
         y = self.block(x.flatten(2).transpose(1, 2).contiguous(), *sizes)
+        if not isinstance(y, Tensor):
+            return y
+        if y.dim() != 3 or y.shape[:2] != (x.shape[0], height * width):
+            raise ValueError(
+                f"as a block of tokens it makes {list(y.shape)} of {[*x.shape[:1], height * width, x.shape[1]]}"
+            )
         return y.transpose(1, 2).reshape(*x.shape[:1], -1, height, width)
 
 

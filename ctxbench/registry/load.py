@@ -20,6 +20,7 @@ from ctxbench.base.terminal import say
 from ctxbench.registry import objects
 from ctxbench.registry.maker import Maker, maker_of_class, maker_of_function, maker_of_instance
 from ctxbench.registry.reference import Reference, whole_path
+from ctxbench.registry.torchvision import with_torchvision
 from ctxbench.registry.trust import check_found
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _of_object(path: Path, name: str) -> "type[nn.Module] | Maker":
 
     load = objects.loader(path)
     with _of_its_own(name):
-        found = load()
+        found = with_torchvision(load)
         if isinstance(found, nn.Module):
             return maker_of_instance(name, load)
     return maker_of_class(found, maps=False) if isinstance(found, type) else maker_of_function(name, found)
@@ -73,7 +74,7 @@ def _import_dotted(name: str) -> ModuleType:
         _make_importable([Path.cwd()])  # ctxbench itself needs no file of the working folder
     with _of_its_own(name):
         try:
-            return importlib.import_module(name)
+            return with_torchvision(lambda: importlib.import_module(name))
         except ModuleNotFoundError as error:
             if error.name and (name == error.name or name.startswith(error.name + ".")):
                 raise UsageError(f"there is no module {name!r} to import") from None
@@ -93,16 +94,16 @@ def _import_file(path: Path) -> ModuleType:
     _make_importable([path.parent, folder, *_project(path)])
     with _of_its_own(str(path)):
         if not packages:
-            return _run(name, path)
+            return with_torchvision(lambda: _run(name, path))
         try:
-            return _import_part(name, path, packages[-1])
+            return with_torchvision(lambda: _import_part(name, path, packages[-1]))
         except ImportError as error:
             if alone in sys.modules:
                 return sys.modules[alone]
             if error.name is None or _imports_of(path, error.name, packages[-1].name):
                 raise
             say(f"{path} is loaded alone: its package needs {error.name!r}, which it does not name", stderr=True)
-            return _run(alone, path)
+            return with_torchvision(lambda: _run(alone, path))
 
 
 def _import_part(name: str, path: Path, top: Path) -> ModuleType:

@@ -5,6 +5,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ctxbench.model.messages import Failure, Progress
 from ctxbench.model.metrics import metrics
 from ctxbench.plugin import loaded
 from ctxbench.registry.reference import Reference
+from ctxbench.registry.torchvision import with_torchvision
 from ctxbench.results.sources import own_files
 from ctxbench.worker import opened
 from ctxbench.worker.protocol import Ask, Imported, MatmulRate, MeasureCase, MeasureCases, Measured, Reply, Task
@@ -75,9 +77,7 @@ def prepare(task: Task) -> None:
         library = (Reference.parse(each).source or "timm").partition(".")[0]
         if library in ("timm", "torchvision"):
             with contextlib.suppress(Exception), _installed_alone():
-                from ctxbench.networks import _parts
-
-                _parts.timm() if library == "timm" else _parts.torchvision()
+                with_torchvision(partial(importlib.import_module, library))
     for name in names:
         with contextlib.suppress(Exception), _installed_alone():
             importlib.import_module(name)

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ctxbench.base.errors import text_of
 from ctxbench.base.notes import LACKS, Note
+from ctxbench.base.reasons import said
 from ctxbench.devices import has_clock
 from ctxbench.model.metric import Column, ColumnValues, Measurement, Metric, Quantity, Unit
 
@@ -85,9 +85,8 @@ def _reason(error: Exception, case: "Case", counter: str) -> str:
         return str(error)
     if not has_clock(case.device):
         raise error
-    first_line = text_of(error).strip().partition("\n")[0]
     place = "on the meta device" if counter == "ctxbench" else f"in {counter}"
-    return f"{case.module} fails {place}: {type(error).__name__}: {first_line}"
+    return f"{case.module} fails {place}: {said(error)}"
 
 
 def _disagreement(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[Note]:

@@ -12,11 +12,12 @@ from ctxbench.base.call_sites import CallSites
 from ctxbench.base.errors import text_of
 from ctxbench.base.garbage import collector_off
 from ctxbench.base.mode import Mode
+from ctxbench.base.reasons import said
 from ctxbench.meta.as_written import unchecked_distributions
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.outputs import tensors_of
-from ctxbench.meta.refusal import first_line, lacks_kernel, reads_values, where
+from ctxbench.meta.refusal import lacks_kernel, reads_values, where
 from ctxbench.meta.scan import on_meta_as_on_cpu
 from ctxbench.meta.without_compiler import has_compiler, without_compiler
 from ctxbench.plugins.memory.checked import unchecked
@@ -176,7 +177,7 @@ def _copied(module: nn.Module) -> nn.Module:
         return on_meta(module)
     except Exception as error:
         raise UnpredictableError(
-            f"{type(module).__name__} cannot be copied to the meta device ({first_line(error)}); build it there "
+            f"{type(module).__name__} cannot be copied to the meta device ({said(error)}); build it there "
             "with torch.device('meta'), with all its tensors in parameters or buffers"
         ) from error
 
@@ -202,8 +203,8 @@ def _explained(name: str) -> Iterator[None]:
     except UnpredictableError:
         raise
     except Exception as error:
-        said = f"{first_line(error)}{_hint(error)}"
-        raise UnpredictableError(f"{name} fails on the meta device{where(error)}: {said}") from error
+        told = f"{said(error)}{_hint(error)}"
+        raise UnpredictableError(f"{name} fails on the meta device{where(error)}: {told}") from error
 
 
 def _hint(error: Exception) -> str:

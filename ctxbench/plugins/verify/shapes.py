@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from ctxbench.base.reasons import reason
 from ctxbench.meta.built import without_data
 from ctxbench.meta.influence import forward
 from ctxbench.meta.outputs import tensors_of
@@ -102,9 +103,12 @@ def shape(subject: Subject) -> CheckResult:
     if not torch.equal(x, kept):
         return failed(*OVERWRITES)
     sizes = f"{list(x.shape)} to {list(y.shape)}, {name_of(y.dtype)} kept" if isinstance(y, torch.Tensor) else ""
+    if wrong := _wrong_output(subject, x, y):
+        return wrong
     of_weights = bool(refused) and subject.size not in subject.other_sizes
-    mark = f"takes {shown(subject.size)}" if of_weights else ""
-    return _wrong_output(subject, x, y) or replace(passed(f"{sizes}{takes}{refused}"), mark=mark)
+    marks = [f"takes {shown(subject.size)}"] * of_weights
+    marks += [f"gives {y.shape[1]} channels"] * (not subject.entry.declared and y.shape[1] != subject.channels)
+    return replace(passed(f"{sizes}{takes}{refused}"), mark="; ".join(marks))
 
 
 def _taken_size(subject: Subject) -> tuple[int, int] | None:
@@ -120,10 +124,10 @@ def device(subject: Subject) -> CheckResult:
     try:
         y = module(x)
     except NotImplementedError as error:
-        return not_applicable(f"cannot be checked without data: {_first_line(error)}")
+        return not_applicable(f"cannot be checked without data: {reason(error)}")
     except RuntimeError as error:
         if "device" not in str(error):
-            return not_applicable(f"cannot be checked without data: {_first_line(error)}")
+            return not_applicable(f"cannot be checked without data: {reason(error)}")
         return failed(
             describe_failure(error).message,
             "a tensor is created on the CPU, not on the input's device: use device=x.device or register_buffer",
@@ -172,18 +176,23 @@ def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> CheckResult |
         network = f"; {NETWORK}" * bool(tensors_of(y))
         return failed(f"forward returns {type(y).__name__}", f"return one tensor [B, C', H, W]{network}")
     batch, channels, height, width = x.shape
-    out_channels = subject.entry.closed_form("out_channels", (batch, channels, height, width), subject.hparams)
-    if y.shape != (batch, out_channels, height, width):
+    out_channels = subject.entry.output_width((batch, channels, height, width), subject.hparams)
+    is_kept = y.dim() == 4 and (y.shape[0], *y.shape[2:]) == (batch, height, width)
+    if not is_kept or out_channels not in (None, y.shape[1]):
         declared = (
-            "" if out_channels == channels else f" and out_channels is declared as {subject.entry.out_channels!r}"
+            ""
+            if out_channels in (None, channels)
+            else f" and out_channels is declared as {subject.entry.out_channels!r}"
         )
-        hint = "return B, H and W as they came: enlarge the output again at the end of forward"
+        hint = "return B, H and W as they came: resize the output at the end of forward"
         if y.dim() != 4:
             hint = f"return [B, C', H, W]; {NETWORK}"
-        elif y.shape[1] != out_channels:
-            hint = f'declare the output width: @register(..., out_channels="2*C"); {NETWORK}'
+        elif is_kept:
+            hint = 'declare the output width: @register(..., out_channels="2*C")'
         elif list(y.shape[2:]) == [width, height]:
             hint = "height and width are swapped: the last view should be x.shape, which is [B, C, H, W]"
+        elif y.shape[1] != channels:
+            hint = f"{hint}; {NETWORK}"
         return failed(f"{list(x.shape)} gives {list(y.shape)}{declared}", hint)
     if y.dtype != x.dtype:
         return failed(dtypes(x, y), "convert the output back: y.to(x.dtype)")
@@ -193,7 +202,3 @@ def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> CheckResult |
             "look for a division by zero, a logarithm of zero, a maximum over nothing",
         )
     return None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n")[0]

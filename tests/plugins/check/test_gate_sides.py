@@ -59,7 +59,7 @@ class NotANumber(Good):
 
 class Wrong(Good):
     def forward(self, x):
-        return x[:, :1]
+        return x[:, :, :1]
 
 
 class Hungry(Good):
@@ -183,7 +183,7 @@ def test_what_fails_is_a_reply_and_the_next_row_goes_on(module_file: Path) -> No
     expected = [
         ("error", "ValueError: the user's own words (blocks.py, line "),
         ("nan", "the output of the infer pass holds NaN or infinity"),
-        ("error", "ValueError: Wrong returns shape [1, 1, 3, 2] for [1, 4, 3, 2]"),
+        ("error", "ValueError: Wrong returns shape [1, 4, 1, 2] for [1, 4, 3, 2]"),
         ("oom", "out of memory: "),
         ("error", "UnknownClass: unknown class in"),
     ]

@@ -263,6 +263,11 @@ class SaysUnmixed(Base):
     pass
 
 
+@register("says_kept", title="Kept", listed=False)
+class SaysKept(Doubles):  # type: ignore[misc, valid-type]
+    pass
+
+
 @register("says_local", title="Local", listed=False, reach="7*7", macs="2*N*C**2 + N*C")
 class SaysLocal(Base):
     pass

@@ -85,6 +85,18 @@ def test_a_module_of_tokens_is_told_to_be_wrapped() -> None:
     assert ":Tokens` prints a module to put around it" in hint
 
 
+def test_a_package_may_replace_what_no_pass_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "save", lambda *arguments: None)
+    found = check("replaces nothing", broken.Base)
+    assert (found.outcome, found.fact) == ("passed", "no function of Python, time or torch that a pass calls")
+
+
+def test_any_number_of_output_channels_will_do_where_none_is_declared_and_the_row_has_it() -> None:
+    found = check("shape and dtype", broken.Doubles)
+    assert (found.outcome, found.mark) == ("passed", "gives 16 channels")
+    assert check("shape and dtype", broken.Base).mark == ""
+
+
 def test_a_constructor_may_accept_any_argument() -> None:
     found = check("constructs", broken.Starred)
     assert (found.outcome, found.fact) == ("passed", "Starred(8)")
@@ -96,7 +108,7 @@ def test_a_constructor_may_accept_any_argument() -> None:
         ("constructs", broken.Needs, "needs more than channels: width"),
         ("typed hyper-parameters", broken.Untyped, "no type for reduction"),
         ("shape and dtype", broken.Pair, "forward returns tuple"),
-        ("shape and dtype", broken.Doubles, "[2, 8, 11, 9] gives [2, 16, 11, 9]"),
+        ("shape and dtype", broken.SaysKept, "[2, 8, 11, 9] gives [2, 16, 11, 9]"),
         ("shape and dtype", broken.Swapped, "[2, 8, 11, 9] gives [2, 8, 9, 11]"),
         ("shape and dtype", broken.Widened, "float32 in, float64 out"),
         ("shape and dtype", broken.Divides, "NaN or infinity"),
@@ -163,7 +175,7 @@ def test_each_broken_rule_is_told(name: str, cls: type[nn.Module], fact: str, mo
         (
             "shape and dtype",
             broken.Halves,
-            "return B, H and W as they came: enlarge the output again at the end of forward",
+            "return B, H and W as they came: resize the output at the end of forward",
         ),
         ("shape and dtype", broken.Overwrites, "write x = x + 1 instead of x += 1, or begin with x = x.clone()"),
         (
