@@ -17,13 +17,15 @@ import pytest
 from conftest import Done
 from fakes import ENDED_WELL, FakeExecutor, counted
 
-from ctxbench.engine import cache
+import ctxbench
+from ctxbench.engine import cache, client
 from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.sources import code_digest
+from ctxbench.table.result import Result
 from ctxbench.worker.lines import encode
 from ctxbench.worker.protocol import Imported, MeasureCase, MeasureCases, Measured, Reply, Task
 
@@ -398,3 +400,22 @@ def test_of_a_block_on_several_devices_what_is_not_kept_is_counted_in_one_proces
     assert told(*rows) == [*TOLD, measured] * 3
     assert told(*rows) == [*TOLD, measured, *TOLD, measured, *TOLD]
     assert asked == [["t4"], ["a100-40gb", "h100-sxm"]]
+
+
+@PREDICT
+def test_a_prediction_of_an_own_block_is_told_again_without_a_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from torch import nn\n\n\ndef block(channels):\n    return nn.Conv2d(channels, channels, 1)\n")
+    shape = (1, 16, 8, 8)
+    asked: list[Callable[[], Result[Any]]] = [
+        lambda: ctxbench.predict_time("se", shape, "t4"),
+        lambda: ctxbench.predict_memory("se", shape, mode="infer"),
+    ]
+    first = [(each().value, each().parts) for each in asked]
+    monkeypatch.setattr(client, "ForkServer", None)  # nothing is started
+    assert [(each().value, each().parts) for each in asked] == first
+    for name, options in (("se", {"target": "cpu"}), ("se", {"plot": tmp_path / "x.png"}), (f"{file}:block", {})):
+        with pytest.raises(TypeError, match="NoneType"):
+            ctxbench.predict_memory(name, shape, **options)

@@ -22,6 +22,7 @@ from ctxbench.base import disk, terminal
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.exit import WENT_ON, Exit
 from ctxbench.engine.one_process import Executor
+from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 from ctxbench.registry.objects import SESSION
 from ctxbench.results.sources import code_digest
@@ -143,12 +144,14 @@ def _key(task: MeasureCase) -> bytes:
     return encode(task) + sheets_key([task.case.device])
 
 
+def is_own(case: Case) -> bool:
+    """Return whether a case is of a module that ctxbench brings, alone."""
+    return not case.network and case.reference.startswith(f"{registry.BUILT_IN}.")
+
+
 def _is_fixed(task: MeasureCase) -> bool:
     """Return whether the task measures nothing and is about a module that ctxbench brings."""
-    case = task.case
-    return (
-        not devices.has_clock(case.device) and not case.network and case.reference.startswith(f"{registry.BUILT_IN}.")
-    )
+    return is_own(task.case) and not devices.has_clock(task.case.device)
 
 
 def _sealed(path: Path, content: bytes) -> bytes:

@@ -72,8 +72,10 @@ def predict_memory(
     path = None if plot is None else str(Path(plot).absolute())
     with IsolatedLoader() as loader:
         case = api.case_of(module, hparams, shape=shape, dtype=dtype, memory_format=memory_format, network=network)
-        asked = (mode, card.backend if card else target, path, loss, optimizer, room)
-        found = api.number(loader, case, "memory", *asked)
+        backend = card.backend if card else target
+        # a prediction for a CPU is for the kernels of the one at hand, and a drawing is a file
+        keep = backend != "cpu" and path is None
+        found = api.number(loader, case, "memory", mode, backend, path, loss, optimizer, room, keep=keep)
     if card is None:
         return found
     lines = (_fits(card, found.value.value), *_beside(card.backend, optimizer))

@@ -61,4 +61,5 @@ def predict_time(
     dtype = dtype or (TF32_CONVOLUTIONS if TF32 in device.peak_tflops else None)
     with IsolatedLoader() as loader:
         case = api.case_of(module, hparams, shape=shape, dtype=dtype, memory_format=memory_format, network=network)
-        return api.number(loader, case, "time", mode, device, loss, optimizer)
+        # a prediction for a CPU is for the kernels of the one at hand
+        return api.number(loader, case, "time", mode, device, loss, optimizer, keep=device.backend != "cpu")
