@@ -6,6 +6,7 @@ from statistics import fmean
 
 from headlines import recalled
 from lists import built_in, markdown
+from orders import Refused, agreement, claim, rank_correlation
 
 from ctxbench import registry
 from ctxbench.base.number import Number, significant
@@ -16,8 +17,7 @@ from ctxbench.plugins.predict.operators import operators_in
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.plugins.recall.metric import NOUNS
-from ctxbench.plugins.twins.gains import Refused, Twins, twins
-from ctxbench.plugins.twins.ranks import agreement, rank_correlation
+from ctxbench.plugins.twins.gains import Twins, twins
 from ctxbench.plugins.twins.records import PLAIN
 from ctxbench.table.table import Origin
 
@@ -68,13 +68,13 @@ def _both(found: Twins, block: str, figure: str) -> list[dict[str, float]]:
 
 def twins_order(source: str, better: str, worse: str) -> str:
     """The sentence that a block is better than another. The page cannot be made where the noise forbids it."""
-    return f"- Told: {twins(source).claim(better, worse)}"
+    return f"- Told: {claim(twins(source), better, worse)}"
 
 
 def twins_refused(source: str, better: str, worse: str) -> str:
     """The refusal of such a sentence. The page cannot be made where it would not be refused."""
     try:
-        found = twins(source).claim(better, worse)
+        found = claim(twins(source), better, worse)
     except Refused as error:
         return f"- Refused: {error}."
     raise SystemExit(f"a page says that this is refused, and it is not: {found}")

@@ -36,10 +36,6 @@ class Noise:
         return t_quantile(0.95, self.freedom + 1) * math.sqrt(2) * self.sd
 
 
-class Refused(UsageError):
-    """A claim that one block is better than another, which the published accuracies do not tell."""
-
-
 @dataclass(frozen=True)
 class Twins:
     """Comparisons of the blocks of one source."""
@@ -101,26 +97,12 @@ class Twins:
 
     def told_apart(self, first: str, second: str) -> bool:
         """Return whether the accuracies tell which of two blocks is better, among all pairs of the source."""
-        self._values(first, second)
-        return self._adjusted[frozenset((first, second))] < LEVEL
+        return self.p_value(first, second) < LEVEL
 
-    def claim(self, better: str, worse: str) -> str:
-        """The sentence that one block is better than another. Refused, an error, where that is not told."""
-        found = self.difference(better, worse)
-        settings = len(self.differences(better, worse))
-        about = (
-            f"{self.source.measure} {found.text(decimals=2, sign='+')} points over {settings} setting"
-            f"{'s' * (settings > 1)}"
-        )
-        if not self.told_apart(better, worse):
-            p = self._adjusted[frozenset((better, worse))]
-            raise Refused(
-                f"the records do not tell that {better} is better than {worse}: {about} (p = {p:.2f} among "
-                f"{len(self._adjusted)} pairs)"
-            )
-        if found.value < 0:
-            raise Refused(f"{better} is not better than {worse}: {about}")
-        return f"{better} is better than {worse}: {about}."
+    def p_value(self, first: str, second: str) -> float:
+        """Holm's p value of two blocks, among all pairs of the source. UsageError where they are never twins."""
+        self._values(first, second)
+        return self._adjusted[frozenset((first, second))]
 
     def tied_pairs(self) -> tuple[int, int]:
         """The number of pairs of blocks that are not told apart, and of all pairs that are twins."""

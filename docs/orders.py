@@ -1,8 +1,9 @@
-"""Rank correlation with its interval, and how far settings agree in their order of the blocks."""
+"""Sentences that one block gains more than another, or refusals, and the agreement of settings in their order."""
 
 import math
 from collections.abc import Sequence
 
+from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number
 from ctxbench.plugins.twins.gains import Twins
 from ctxbench.plugins.twins.records import PLAIN, Setting
@@ -10,6 +11,26 @@ from ctxbench.plugins.twins.records import PLAIN, Setting
 # With fewer pairs the interval is not known.
 FEWEST = 4
 _Z = 1.959964
+
+
+class Refused(UsageError):
+    """A claim that one block is better than another, which the published accuracies do not tell."""
+
+
+def claim(source: Twins, better: str, worse: str) -> str:
+    """The sentence that one block is better than another. Refused, an error, where that is not told."""
+    found = source.difference(better, worse)
+    settings = len(source.differences(better, worse))
+    points = f"{source.source.measure} {found.text(decimals=2, sign='+')} points"
+    about = f"{points} over {settings} setting{'s' * (settings > 1)}"
+    if not source.told_apart(better, worse):
+        p, (_, pairs) = source.p_value(better, worse), source.tied_pairs()
+        raise Refused(
+            f"the records do not tell that {better} is better than {worse}: {about} (p = {p:.2f} among {pairs} pairs)"
+        )
+    if found.value < 0:
+        raise Refused(f"{better} is not better than {worse}: {about}")
+    return f"{better} is better than {worse}: {about}."
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> Number:
