@@ -4,7 +4,7 @@ from ctxbench.plugin import Command, Plugin
 
 PLUGIN = Plugin(
     about="tells whether a change made a module slower, larger or broken",
-    needs=("memory", "numerics", "trees"),
+    needs=("memory", "precision", "trees"),
     functions={"check": "function:check"},
     commands={
         "check": Command(

@@ -1,15 +1,14 @@
-"""Numeric properties: precision, gradients, spectra, attention."""
+"""Numeric properties: gradients, spectra, attention."""
 
 from ctxbench.plugin import Plugin
 
 PLUGIN = Plugin(
-    about="tells how exact a module computes, and what spectrum, gradient and reach it has",
-    needs=("macs", "memory"),
+    about="tells what spectrum, gradient and reach a module has",
+    needs=("macs", "memory", "precision"),
     metrics=(
         "attention:METRIC",
         "gradient:METRIC",
         "jacobian:METRIC",
-        "precision:METRIC",
         "reconstruction:METRIC",
         "spectrum:METRIC",
     ),

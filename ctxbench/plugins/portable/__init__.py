@@ -4,7 +4,7 @@ from ctxbench.plugin import Plugin
 
 PLUGIN = Plugin(
     about="says where a module can be deployed, by converters that run here",
-    needs=("numerics", "runtimes"),
+    needs=("precision", "runtimes"),
     metrics=("metric:METRIC",),
     suites="suites",
     beside=("beside:on_phones",),

@@ -11,11 +11,11 @@ from ctxbench.base.extras import installed
 from ctxbench.base.number import significant
 from ctxbench.base.temporary import temporary_folder
 from ctxbench.model.failures import describe_failure
-from ctxbench.plugins.numerics.precision import drawn, relative_error
 from ctxbench.plugins.portable.found import Found
 from ctxbench.plugins.portable.graph import GraphCall, blamed, calls_of, exported_calls, litert_calls, outside_of
 from ctxbench.plugins.portable.mends import mend_of
 from ctxbench.plugins.portable.rules import refused_by
+from ctxbench.plugins.precision.metric import drawn, relative_error
 from ctxbench.plugins.runtimes.exported import export
 from ctxbench.plugins.runtimes.onnxruntime import EXECUTION as ONNX_RUNTIME
 from ctxbench.plugins.runtimes.openvino import EXECUTION as OPENVINO

@@ -5,7 +5,7 @@ from ctxbench.plugin import Plugin
 EXPORTER = ("onnx", "onnxscript")
 PLUGIN = Plugin(
     about="runs modules in ONNX Runtime, OpenVINO and TensorRT",
-    needs=("numerics",),
+    needs=("precision",),
     metrics=("file_size:METRIC",),
     executions=("onnxruntime:EXECUTION", "onnxruntime:DYNAMIC", "openvino:EXECUTION", "tensorrt:EXECUTION"),
     suites="suites",

@@ -9,7 +9,7 @@ from ctxbench.base.mode import Mode
 from ctxbench.model.failures import describe_failure
 from ctxbench.model.metric import Column, Measurement, Metric, Quantity, RecordRow, Unit, diagnostic
 from ctxbench.plugins.numerics.decomposition import elements_in
-from ctxbench.plugins.numerics.precision import draw, relative_error
+from ctxbench.plugins.precision.metric import draw, relative_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

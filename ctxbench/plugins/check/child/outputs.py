@@ -17,7 +17,7 @@ from ctxbench.model.messages import Failure
 from ctxbench.plugins.check.child.code import imported_code
 from ctxbench.plugins.check.child.right import OF_INPUT, OF_PARAMETERS, SEED, whose_is_right
 from ctxbench.plugins.check.wire import Agreement, Difference
-from ctxbench.plugins.numerics.precision import draw, relative_error
+from ctxbench.plugins.precision.metric import draw, relative_error
 from ctxbench.worker.measurement import CaseMeasurement
 
 Parts = dict[str, Tensor]

@@ -14,7 +14,7 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import Shape
 from ctxbench.model.messages import Values
 from ctxbench.model.metric import TimedPass
-from ctxbench.plugins.numerics import precision
+from ctxbench.plugins.precision import metric as precision
 from ctxbench.worker.measurement import CaseMeasurement
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
