@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -16,6 +17,9 @@ from ctxbench.worker.protocol import Ask, Payload, Reply, WrongInput
 
 if TYPE_CHECKING:
     from ctxbench.engine.one_process import Executor
+
+# What reads values of a type takes milliseconds to make.
+_reader: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 @dataclass
@@ -38,7 +42,7 @@ def ask(
     memory_limit_gib: float | None = None,
 ) -> Answered:
     """Ask a question in a fresh process. `kind` is the type of what it tells, of which `on_told` gets each at once."""
-    found, adapter = Answered(), TypeAdapter(kind)
+    found, adapter = Answered(), _reader(kind)
 
     def take(reply: Reply) -> None:
         match reply:

@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from xml.etree import ElementTree
 
 import pytest
@@ -24,6 +24,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number
 from ctxbench.cli import main
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import load
@@ -43,7 +44,8 @@ from ctxbench.plugins.check.rules import BELOW, GateRule
 from ctxbench.plugins.check.texts import accepting, label_of, remarks
 from ctxbench.plugins.check.wire import PairRow, WrittenCall
 from ctxbench.plugins.trees.tree_cases import suite_in_tree
-from ctxbench.plugins.trees.trees import baseline_tree, working_tree
+from ctxbench.plugins.trees.trees import Tree, baseline_tree, working_tree
+from ctxbench.worker.protocol import Reply, Task
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -145,18 +147,55 @@ def shared_repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
     assert state(root) == before
 
 
+@pytest.fixture(scope="module")
+def head(shared_repository: Path) -> Iterator[Tree]:
+    """The files of its commit, which stay."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in OWN_GIT.items():
+            patch.setenv(name, value)
+        with baseline_tree(working_tree(shared_repository), "HEAD") as tree:
+            yield tree
+
+
+class Remembering(Forked):
+    """Performs each task of the repository that tests share once, for nobody writes into it."""
+
+    told: ClassVar[dict[str, tuple[list[Reply], Exit]]] = {}
+
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        key = re.sub(r'"[^"]*/outputs"', "outputs", f"{self.tree} {task}")  # a file in a folder of this check
+        if key not in self.told:
+            messages: list[Reply] = []
+            ended = super().run(task, messages.append, timeout_s)
+            self.told[key] = messages, ended
+        messages, ended = self.told[key]
+        for message in messages:
+            on_message(message)
+        return ended
+
+
 @pytest.fixture
-def repository(shared_repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repository(shared_repository: Path, head: Tree, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def of_ref(here: Tree, ref: str) -> AbstractContextManager[Tree]:
+        return nullcontext(head) if ref == "HEAD" else baseline_tree(here, ref)
+
+    monkeypatch.setattr(check, "ForkServer", Remembering)
+    monkeypatch.setattr(check, "baseline_tree", of_ref)
     monkeypatch.chdir(shared_repository)
     return shared_repository
 
 
+@pytest.fixture(scope="module")
+def suites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("suites")
+
+
 @pytest.fixture
-def ask(tmp_path: Path) -> Callable[..., GateResult]:
+def ask(suites: Path) -> Callable[..., GateResult]:
     """Check modules against HEAD."""
 
     def run(*modules: str, ref: str = "HEAD", timed: bool = False, gate: str = "", **options: Any) -> GateResult:
-        path = tmp_path / "tiny.toml"
+        path = suites / "tiny.toml"
         metrics = ["params", "macs", "memory", *["latency"] * timed]
         path.write_text(SUITE.format(modules=json.dumps(modules)[1:-1], metrics=json.dumps(metrics)[1:-1], gate=gate))
         return check_against(ref, Request(load(str(path)), **options))
