@@ -2,204 +2,35 @@
 
 Each convolution is asked about with a handle of this GPU, and without one by the GPU's own properties as cuDNN writes
 them. A row has both choices, and what PyTorch then requests beside the output, in bytes, and the milliseconds it takes.
-The calls and numbers are those of `cudnn_graph.h` (cuDNN 9.8 and later).
 """
 
 import csv
-import ctypes
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from gpu_step import DTYPES, REFUSED, CannotRun, Case, Verdict, go_through, read
+
+from ctxbench.plugins.cudnn.library import Convolution, Cudnn, CudnnError, load
 
 TABLE = Path(__file__).parent / "expected" / "convolutions.csv"
 KEYS = ("turn", "image", "weight", "output", "padding", "stride", "dilation", "dtype", "tf32")
 COLUMNS = ("live_engine", "live_bytes", "deviceless_engine", "deviceless_bytes", "requested_bytes", "ms")
 # The share of convolutions for which both choices are expected to be the same.
 SAME_SHARE = 0.95
-DESCRIPTORS = {
-    "CONVOLUTION": 1, "ENGINE": 2, "CONFIGURATION": 3, "HEURISTICS": 4, "PLAN": 5, "forward": 10, "weight": 11,
-    "image": 12, "GRAPH": 15, "TENSOR": 17, "PROPERTIES": 38,
-}  # fmt: skip
-TYPES: dict[str, tuple[int, Any]] = {
-    "HANDLE": (0, ctypes.c_void_p), "DATA_TYPE": (1, ctypes.c_int), "BOOLEAN": (2, ctypes.c_bool),
-    "INT64": (3, ctypes.c_int64), "FLOAT": (4, ctypes.c_float), "MODE": (7, ctypes.c_int),
-    "HEURISTIC": (8, ctypes.c_int), "NOTE": (11, ctypes.c_int), "DESCRIPTOR": (15, ctypes.c_void_p),
-    "INT32": (23, ctypes.c_int32), "CHAR": (24, ctypes.c_char),
-}  # fmt: skip
-NUMBERS = {"float32": 0, "float16": 2, "bfloat16": 9}
-# Notes of an engine that PyTorch leaves out: one always, one in float32 without TF32.
-TENSOR_CORE, DOWN_CONVERT = 0, 1
-# PyTorch asks for the heuristic that is instant, then for the one that always has an answer.
-HEURISTICS = (0, 2)
-# What each gradient, or the forward pass, calls convolution, weight, image, output, alpha and beta.
-ATTRIBUTES = {
-    "forward": (702, 703, 704, 705, 700, 701),
-    "image": (708, 709, 710, 711, 706, 707),
-    "weight": (714, 715, 716, 717, 712, 713),
-}
-ALIGNMENT = 32
-
-
-class CudnnError(RuntimeError):
-    """Answer of cuDNN that is no success."""
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """A convolution of a block: the pass (`forward`, or the gradient that is computed), shapes, dtype, TF32 or not."""
-
-    turn: str
-    image: tuple[int, ...]
-    weight: tuple[int, ...]
-    output: tuple[int, ...]
-    padding: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    dtype: str = "float32"
-    tf32: bool = False
-
-    def cells(self) -> tuple[str, ...]:
-        shapes = (self.image, self.weight, self.output, self.padding, self.stride, self.dilation)
-        return self.turn, *("x".join(map(str, each)) for each in shapes), self.dtype, str(self.tf32)
-
-
-class Descriptor:
-    """A descriptor of cuDNN's backend, filled by `set`, then `made`, then read."""
-
-    def __init__(self, library: Any, kind: str) -> None:
-        self._library, self._kept, self.pointer = library, list[Descriptor](), ctypes.c_void_p()
-        self._check(library.cudnnBackendCreateDescriptor(DESCRIPTORS[kind], ctypes.byref(self.pointer)))
-
-    def _check(self, status: int) -> None:
-        if status:
-            raise CudnnError(self._library.cudnnGetErrorString(status).decode())
-
-    def set(self, attribute: int, kind: str, *values: Any) -> Self:
-        number, type_ = TYPES[kind]
-        if kind == "DESCRIPTOR":
-            self._kept += values
-            values = tuple(each.pointer.value for each in values)
-        if kind == "CHAR":
-            array, count = ctypes.create_string_buffer(values[0], len(values[0])), len(values[0])
-        else:
-            array, count = (type_ * len(values))(*values), len(values)
-        self._check(
-            self._library.cudnnBackendSetAttribute(self.pointer, attribute, number, ctypes.c_int64(count), array)
-        )
-        return self
-
-    def made(self) -> Self:
-        self._check(self._library.cudnnBackendFinalize(self.pointer))
-        return self
-
-    def _read(self, attribute: int, kind: str, count: int, array: Any) -> int:
-        given, number = ctypes.c_int64(), TYPES[kind][0]
-        call = self._library.cudnnBackendGetAttribute
-        self._check(call(self.pointer, attribute, number, ctypes.c_int64(count), ctypes.byref(given), array))
-        return given.value
-
-    def values(self, attribute: int, kind: str, most: int = 1) -> list[Any]:
-        array = (TYPES[kind][1] * most)()
-        return list(array[: min(most, self._read(attribute, kind, most, array))])
-
-    def text(self, attribute: int) -> str:
-        array = ctypes.create_string_buffer(self._read(attribute, "CHAR", 0, None))
-        self._read(attribute, "CHAR", len(array), array)
-        return array.raw.rstrip(b"\0").decode()
-
-    def descriptors(self, attribute: int, kind: str, most: int | None = None) -> "list[Descriptor]":
-        count = self._read(attribute, "DESCRIPTOR", 0, None) if most is None else most
-        found = [Descriptor(self._library, kind) for _ in range(count)]
-        array = (ctypes.c_void_p * count)(*[each.pointer.value for each in found])
-        return found[: self._read(attribute, "DESCRIPTOR", count, array)] if count else []
-
-    def __del__(self) -> None:
-        self._library.cudnnBackendDestroyDescriptor(self.pointer)
-
-
-class Cudnn:
-    """The library that torch has loaded, with a handle of this GPU, or with the properties of one."""
-
-    def __init__(self, properties: str = "") -> None:
-        import torch
-
-        torch.backends.cudnn.version()  # loads it
-        self._library = ctypes.CDLL("libcudnn.so.9")
-        self._library.cudnnGetErrorString.restype = ctypes.c_char_p
-        self._handle, self._properties = ctypes.c_void_p(), None
-        if properties:
-            self._properties = self._new("PROPERTIES").set(2702, "CHAR", properties.encode()).made()
-        elif status := self._library.cudnnCreate(ctypes.byref(self._handle)):
-            raise CudnnError(self._library.cudnnGetErrorString(status).decode())
-
-    def _new(self, kind: str) -> Descriptor:
-        return Descriptor(self._library, kind)
-
-    def properties(self) -> str:
-        """The properties of this GPU in JSON."""
-        return self._new("PROPERTIES").set(2700, "INT32", 0).made().text(2702)
-
-    def chosen(self, asked: Convolution) -> tuple[int, int]:
-        """Engine and workspace in bytes of the first configuration that PyTorch would run, `benchmark` being off."""
-        graph = self._graph(asked)
-        for mode in HEURISTICS:
-            heuristics = self._new("HEURISTICS").set(201, "DESCRIPTOR", graph).set(200, "HEURISTIC", mode)
-            if self._properties:
-                heuristics.set(204, "DESCRIPTOR", self._properties)
-            for each in heuristics.made().descriptors(202, "CONFIGURATION"):
-                (engine,) = each.descriptors(300, "ENGINE", 1)
-                notes = engine.values(1303, "NOTE", 10)
-                if DOWN_CONVERT in notes or (asked.dtype == "float32" and not asked.tf32 and TENSOR_CORE in notes):
-                    continue
-                try:
-                    return engine.values(1301, "INT64")[0], self._workspace(each)
-                except CudnnError:  # as PyTorch does, the next one is tried
-                    continue
-        raise CudnnError("no configuration")
-
-    def _workspace(self, configuration: Descriptor) -> int:
-        plan = self._new("PLAN").set(401, "DESCRIPTOR", configuration)
-        if self._properties:
-            plan.set(407, "DESCRIPTOR", self._properties)
-        else:
-            plan.set(400, "HANDLE", self._handle.value)
-        found: int = plan.made().values(402, "INT64")[0]
-        return found
-
-    def _graph(self, asked: Convolution) -> Descriptor:
-        convolution, weight, image, output, alpha, beta = ATTRIBUTES[asked.turn]
-        how = self._new("CONVOLUTION").set(100, "DATA_TYPE", NUMBERS["float32"]).set(101, "MODE", 1)
-        how.set(106, "INT64", len(asked.stride)).set(103, "INT64", *asked.stride).set(105, "INT64", *asked.padding)
-        how.set(104, "INT64", *asked.padding).set(102, "INT64", *asked.dilation).made()
-        operation = self._new(asked.turn).set(convolution, "DESCRIPTOR", how)
-        for number, (attribute, shape) in enumerate(
-            [(image, asked.image), (weight, asked.weight), (output, asked.output)]
-        ):
-            operation.set(attribute, "DESCRIPTOR", self._tensor(number, shape, asked.dtype))
-        operation.set(alpha, "FLOAT", 1.0).set(beta, "FLOAT", 0.0).made()
-        graph = self._new("GRAPH").set(801, "DESCRIPTOR", operation)
-        if not self._properties:
-            graph.set(800, "HANDLE", self._handle.value)
-        return graph.made()
-
-    def _tensor(self, number: int, shape: Sequence[int], dtype: str) -> Descriptor:
-        steps = [1]
-        for size in reversed(shape[1:]):
-            steps.insert(0, steps[0] * size)
-        tensor = self._new("TENSOR").set(906, "INT64", number + 1).set(901, "DATA_TYPE", NUMBERS[dtype])
-        tensor.set(902, "INT64", *shape).set(903, "INT64", *steps).set(900, "INT64", ALIGNMENT)
-        return tensor.set(907, "BOOLEAN", False).made()
 
 
 @cache
 def both_sides() -> tuple[Cudnn, Cudnn]:
-    live = Cudnn()
-    return live, Cudnn(live.properties())
+    import torch
+
+    torch.backends.cudnn.version()  # loads it
+    library = load()
+    live = Cudnn(library)
+    return live, Cudnn(library, live.properties())
 
 
 def measure(out: Path, deadline: float) -> None:
@@ -214,7 +45,8 @@ def asked(convolution: Convolution) -> list[tuple[object, ...]]:
     cells: list[object] = []
     for side in both_sides():
         try:
-            cells += side.chosen(convolution)
+            choice = side.chosen(convolution)
+            cells += [choice.engine, choice.bytes]
         except CudnnError as error:
             cells += [str(error), ""]
     return [(*cells, *requested(convolution))]

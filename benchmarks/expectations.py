@@ -22,6 +22,8 @@ from pathlib import Path
 import cudnn_live
 from gpu_step import DTYPES, LARGE, MEDIUM, Case, cases
 
+from ctxbench.plugins.cudnn.library import Convolution
+
 FOLDER = Path(__file__).parent / "expected"
 # The data sheets by torch's names of the GPUs that a run is prepared for.
 CARDS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100-sxm"}
@@ -81,7 +83,7 @@ def peak(case: Case) -> tuple[object, ...]:
     return profile.peak_bytes, max(profile.peak_bytes, profile.high_bytes), " ".join(profile.marks), ""
 
 
-def convolutions(case: Case) -> set[cudnn_live.Convolution]:
+def convolutions(case: Case) -> set[Convolution]:
     """The convolutions of a block; none of one that does not train."""
     try:
         return cudnn_live.of_block(case)

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note
@@ -19,7 +20,7 @@ from ctxbench.model.case import Case
 from ctxbench.plugins.memory.convention import UnpredictableError, convention
 from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.kernels import MemoryDevice
-from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.predict import on_card, predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.remedy import remedies
 from ctxbench.plugins.memory.step import MOST_IMAGES, described, largest_batch
@@ -33,17 +34,26 @@ LISTED_GROUPS, LEAST_SHARE = 12, 0.01
 
 
 def memory(
-    case: Case, mode: Mode, target: MemoryDevice, plot: str | None, loss: str, optimizer: str, room: float | None
+    case: Case,
+    mode: Mode,
+    target: MemoryDevice,
+    plot: str | None,
+    loss: str,
+    optimizer: str,
+    room: float | None,
+    card: str,
 ) -> list[Shown]:
     """Live blocks at the predicted peak, in sentences and a table, and the peak under each remedy.
 
-    The pass is drawn into the file `plot`. With `room`, in bytes, the case has the largest batch that fits into it.
+    The pass is drawn into the file `plot`. With `room`, in bytes, the case has the largest batch that fits into it. On
+    a `card` the peak has the workspaces that plugins know of.
     """
+    tf32 = case.dtype in (TF32, TF32_CONVOLUTIONS)
     options: dict[str, Any] = {"mode": mode, "device": target, "autocast": case.autocast_dtype, "optimizer": optimizer}
 
     def predict(of: Case) -> MemoryProfile:
         model, *inputs = of.on_meta()
-        return predict_peak(with_loss(model, loss), *inputs, **options)
+        return on_card(predict_peak(with_loss(model, loss), *inputs, **options), card, tf32)
 
     try:
         limit: list[Shown] = []
@@ -51,7 +61,7 @@ def memory(
             case, limit = _with_largest_batch(case, predict, room)
         model, x = case.on_meta()
         profile = predict(case)
-        lower = remedies(with_loss(model, loss), x, profile=profile, **options)
+        lower = remedies(with_loss(model, loss), x, profile=profile, card=card, tf32=tf32, **options)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     about = f"{case.title} {list(case.shape)} {case.computed_in}, {described(mode, loss, optimizer)}"

@@ -94,6 +94,7 @@ def _not_included(profile: MemoryProfile) -> Iterator[str]:
             f"Up to {_mib(profile.high_bytes)} if cuDNN computes wide 3x3 convolutions by Winograd's algorithm in "
             "separate steps, whose workspace is not in the peak."
         )
+    yield from profile.told
     for name, size in profile.workspaces.items():
         yield f"Not included in the peak: the workspace of {name} ({size})."
 

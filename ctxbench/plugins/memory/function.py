@@ -73,9 +73,10 @@ def predict_memory(
     with IsolatedLoader() as loader:
         case = api.case_of(module, hparams, shape=shape, dtype=dtype, memory_format=memory_format, network=network)
         backend = card.backend if card else target
-        # a prediction for a CPU is for the kernels of the one at hand, and a drawing is a file
-        keep = backend != "cpu" and path is None
-        found = api.number(loader, case, "memory", mode, backend, path, loss, optimizer, room, keep=keep)
+        # a prediction for a CPU is for the kernels of the one at hand, for a card by the libraries, a drawing is a file
+        keep = backend != "cpu" and card is None and path is None
+        asked = (mode, backend, path, loss, optimizer, room, target if card else "")
+        found = api.number(loader, case, "memory", *asked, keep=keep)
     if card is None:
         return found
     lines = (_fits(card, found.value.value), *_beside(card.backend, optimizer))
@@ -106,7 +107,7 @@ def _fits(card: devices.KnownDevice, peak: float) -> str:
         return f"- The data sheet of {card.title} has no memory_gib: whether the peak fits is not known."
     size = card.memory_gib * 2**30
     fits = "it does not fit" if peak > size else "it may not fit" if peak > SURE_SHARE * size else "it fits"
-    predicted = "The peak is predicted for CUDA from compute capability 8.0 on, not for one card."
+    predicted = "Its blocks are predicted for CUDA from compute capability 8.0 on, not for one card."
     return f"- {card.title} has {size / 2**20:,.0f} MiB: {fits}. {predicted}"
 
 

@@ -20,6 +20,7 @@ from ctxbench.meta.outputs import tensors_of
 from ctxbench.meta.refusal import lacks_kernel, reads_values, where
 from ctxbench.meta.scan import on_meta_as_on_cpu
 from ctxbench.meta.without_compiler import has_compiler, without_compiler
+from ctxbench.plugin import loaded
 from ctxbench.plugins.memory.checked import unchecked
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import MemoryDevice, MemoryRules
@@ -100,6 +101,13 @@ def predict_peak(
         unchecked=unchecked(device),
         trained=len(moved) if mode == "train" else 0,
     )
+
+
+def on_card(profile: MemoryProfile, card: str, tf32: bool) -> MemoryProfile:
+    """The profile with what plugins know of the workspaces of a card, by the name of its data sheet; "" is none."""
+    for told_by in loaded("workspaces") if card else ():
+        profile = told_by(profile, card, tf32)
+    return profile
 
 
 def _state(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:

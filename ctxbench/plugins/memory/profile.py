@@ -95,7 +95,7 @@ class MemoryProfile:
     `unfused` are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those
     that call a scan of `ctxbench.meta.scan`, with the bytes that a fused kernel would read and write in the pass.
     `unchecked` are sentences on a PyTorch or a processor that the rules of kernels were not compared with. So many
-    parameters are `trained`: in training, each gets a gradient.
+    parameters are `trained`: in training, each gets a gradient. `told` are sentences on what libraries take on a card.
     """
 
     module: str
@@ -110,6 +110,7 @@ class MemoryProfile:
     scans: dict[str, int] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     trained: int = 0
+    told: list[str] = field(default_factory=list)
 
     def reads_by_step(self) -> dict[int, list[Allocation]]:
         """The blocks that each step reads; a step that reads none has an empty list."""

@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import MemoryDevice
-from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.predict import on_card, predict_peak
 from ctxbench.plugins.memory.profile import Allocation, MemoryProfile
 
 WORTH_NAMING = 0.01  # a smaller part of the peak gets no sentence
@@ -42,14 +41,20 @@ def remedies(
     autocast: torch.dtype | None = None,
     optimizer: str = "",
     profile: MemoryProfile | None = None,
+    card: str = "",
+    tf32: bool = False,
 ) -> list[Remedy]:
     """The changes that lower the peak, the largest effect first; the changed module is predicted again for each.
 
     Tried: in-place activations, checkpointing each block or what one line saves, fused attention and scans, half
     precision, half the batch. A change that is not possible for the module, or does not lower the peak, is left out.
-    `profile` is that of the module as it is, if it is known.
+    `profile` is that of the module as it is, if it is known; on a `card` each has the workspaces of `on_card`.
     """
-    profile_of = partial(predict_peak, mode=mode, device=device, autocast=autocast, optimizer=optimizer)
+
+    def profile_of(changed: nn.Module, *given: Any) -> MemoryProfile:
+        found = predict_peak(changed, *given, mode=mode, device=device, autocast=autocast, optimizer=optimizer)
+        return on_card(found, card, tf32)
+
     profile = profile or profile_of(module, *inputs)
     peak = profile.peak_bytes
     found = [*fused_attention(profile), *fused_scans(profile)]
