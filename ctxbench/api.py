@@ -193,7 +193,7 @@ def run(
         >>> found.known[["module", "params", "macs"]].values.tolist()
         [['se', 49, 304]]
     """
-    from ctxbench.engine.run import run_suite  # numpy, which help needs not
+    from ctxbench.engine.run import run_suite  # numpy, which --help does not need
 
     with nullcontext() if in_process else IsolatedLoader():
         loaded = suite_of(

@@ -28,7 +28,7 @@ def diff(first: str | Path, second: str | Path) -> "Result[tuple[RunData, RunDat
         >>> ctxbench.diff("before", "after").frame.empty
         True
     """
-    from .run_data import open_run  # pandas, which help needs not
+    from .run_data import open_run  # pandas, which --help does not need
     from .tables.difference import difference_table
 
     runs = open_run(Path(first)), open_run(Path(second))

@@ -52,7 +52,7 @@ def run_sentences(panel: Panel) -> list[str]:
     if 0 < len(controls) < len(done) and len({row["family"] for row in done}) > 2:
         done = [row for row in done if not _is_control(row)]
         names = listed([label_of(row) for row in controls])
-        found.append(f"Left out of the sentences on costs, since their far positions do not mix: {names}.")
+        found.append(f"Not ranked by cost, because they do not mix distant positions: {names}.")
     if len(panel.rows) > len(rows):
         others = len(panel.rows) - len(rows)
         found.append(

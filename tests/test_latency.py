@@ -164,7 +164,7 @@ def record(folder: Path, messages: Sequence[Reply], ended: Exit) -> Any:
 @pytest.mark.parametrize(
     ("ended", "status", "message"),
     [
-        (Exit(0, 0, False, ""), "error", "there is no latency_train_ms, latency_infer_ms, and no reason"),
+        (Exit(0, 0, False, ""), "error", "latency_train_ms, latency_infer_ms: missing, and no reason was given"),
         (
             Exit(0, 0, False, "", early=True),
             "crashed",

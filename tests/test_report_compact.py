@@ -70,7 +70,8 @@ def test_what_weakens_a_time_is_a_footnote_in_the_compact_table_too(tmp_path: Pa
     table = compact_table(open_run(folder.path), Choice(columns=["latency_infer"]))
     assert [row.cells[1].notes for row in table.rows] == [(1,), ()]
     assert table.notes == (
-        "Background load above 10% of the cores during timing: no ratio, and an order only where times are far apart.",
+        "Background load above 10% of the cores during timing: "
+        "ratios are not shown, and rows are ordered only where times differ clearly.",
     )
     assert r"\textsuperscript{1} Background load" in render_latex(table)
 

@@ -22,7 +22,8 @@ def test_a_disturbed_ratio_of_two_runs_has_no_interval(tmp_path: Path) -> None:
     found = cell(table, "sa", "latency_infer_ms_ratio_2")
     assert (found.text, found.best) == ("2.00", False)
     assert notes_of(table, found) == [
-        "Background load above 10% of the cores during timing: no ratio, and an order only where times are far apart."
+        "Background load above 10% of the cores during timing: "
+        "ratios are not shown, and rows are ordered only where times differ clearly."
     ]  # fmt: skip
 
 

@@ -119,7 +119,7 @@ def test_no_block_is_compared_with_none(tmp_path: Path) -> None:
         row.family = family
         add(folder, medians(row, [ms] * 3))
     found = sentences(folder.path)
-    assert found[0] == "Left out of the sentences on costs, since their far positions do not mix: identity and lka."
+    assert found[0] == "Not ranked by cost, because they do not mix distant positions: identity and lka."
     assert not any("identity" in sentence or "lka" in sentence for sentence in found[1:])
 
 

@@ -57,8 +57,8 @@ TEXTS = {
         "This system does not let a process keep the memory that it frees, so CPU times differ more between processes."
     ),
     "disturbed": (
-        "Background load above {limit:.0%} of the cores during timing: no ratio, and an order only where times are far "
-        "apart."
+        "Background load above {limit:.0%} of the cores during timing: ratios are not shown, and rows are ordered only "
+        "where times differ clearly."
     ),
     "busy_machine": "the machine was not idle: {cores:.1f} cores in use by other processes",
     "slow_clock": "the GPU ran at {mhz} of {limit_mhz} MHz ({share:.0%}) under load: {reasons}",

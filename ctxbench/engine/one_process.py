@@ -140,7 +140,7 @@ class Begun:
             killed = _kernel_kills() > self._kills
             record.status, record.message = ended.status(self.timeout_s, listener.doing, killed)
         if record.status == "ok" and (lacking := _lacking(record, self.plan, listener.missing)):
-            record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
+            record.status, record.message = "error", f"{', '.join(lacking)}: missing, and no reason was given"
         texts = (*_shorten(record), listener.traceback, ended.output)
         log = [text for text in texts if text and text.strip()]
         return CaseOutcome(record, listener.samples, listener.timelines, log, listener.imports)

@@ -137,14 +137,14 @@ class Suite:
                     raise UsageError(f"{where}: {unknown('key', key, named)}")
 
     def cases_here(self, auto_device: str, missing: dict[str, UsageError]) -> list[Case]:
-        """The cases of the modules that can be had; why not goes to `missing`, by the suite's name of the module.
+        """The cases of the available modules; why others are not goes to `missing`, by their names in the suite.
 
         Raises UsageError if two modules have the same name.
         """
         return self._cases(self._points(missing), auto_device)
 
     def _points(self, missing: dict[str, UsageError]) -> list[GridPoint]:
-        """The points of the modules that can be had."""
+        """The points of the modules that are available."""
         found: list[GridPoint] = []
         sources: list[tuple[str, Callable[[], Iterable[GridPoint]]]] = []
         empty = [EMPTY] * (any(self.file.axes.network) and EMPTY not in self.file.modules)

@@ -107,7 +107,7 @@ def _common(before: TreeCases, now: TreeCases) -> list[str]:
 
 
 def _not_timed(before: TreeCases, now: TreeCases) -> list[RowVerdict]:
-    """The verdicts on cases that one side lacks, or whose exact costs cannot be had."""
+    """The verdicts on cases that one side lacks, or whose exact costs are not known."""
     ours, theirs, common = now.own(), before.own(), _common(before, now)
     vanished = {name: now.why_missing(before.cases[name], before.tree) for name in theirs if name not in ours}
     rows = [unmeasured(RowKey(name), "broken", f"vanished: {reason}") for name, reason in vanished.items()]

@@ -85,7 +85,7 @@ def check(
         budget_s=budget_s, inconclusive_is=inconclusive_is, network=network, shape=shape, dtype=dtype, device=device,
         memory_format=memory_format, execution=execution, threads=threads,
     )  # fmt: skip
-    from ctxbench.plugins.check.check_against import check_against  # pandas, which help needs not
+    from ctxbench.plugins.check.check_against import check_against  # pandas, which --help does not need
     from ctxbench.plugins.check.check_stored import check_stored
     from ctxbench.plugins.check.tables import exact_table, row_table
     from ctxbench.plugins.check.texts import remarks, summary, title_of

@@ -14,7 +14,7 @@ SAME = "its forward pass runs the same operators on the same shapes"
 
 
 def operators(server: ForkServer, case: Case, timeout_s: float) -> Sequence[WrittenCall]:
-    """The operator calls of a case's forward pass in the tree of the server; none where they cannot be had."""
+    """The operator calls of a case's forward pass in the tree of the server; none where they are not known."""
     return [
         call for found in ask(server, "operators", Operators, case, timeout_s=timeout_s).told for call in found.calls
     ]

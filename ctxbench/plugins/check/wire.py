@@ -31,7 +31,7 @@ class WrittenCall:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """The calls of a forward pass in their order; none where they cannot be had."""
+    """The calls of a forward pass in their order; none where they are not known."""
 
     calls: Sequence[WrittenCall]
 

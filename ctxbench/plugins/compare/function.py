@@ -87,7 +87,7 @@ def compare(
         >>> ctxbench.compare("block.py:Block", ["sa", "se"], **asked).frame["module"].tolist()
         ['Block', 'se', 'sa']
     """
-    from ctxbench.plugins.compare.table import execution_table, ranking_table  # pandas, which help needs not
+    from ctxbench.plugins.compare.table import execution_table, ranking_table  # pandas, which --help does not need
     from ctxbench.report.run_data import RunData
 
     names, earlier = api.module_names(candidates) or [], Path(reuse) if reuse else None

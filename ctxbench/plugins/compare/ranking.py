@@ -138,7 +138,7 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
             limit = (
                 f"{noun} is not compared"
                 if candidate.values[axis].lacks
-                else f"of {noun}, only large differences are told"
+                else f"{noun} is ranked only where it differs clearly"
             )
             found.append(f"{candidate.label}: {limit}: {why}.")
         for other in others:

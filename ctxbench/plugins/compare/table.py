@@ -176,5 +176,5 @@ def _ratio(row: Standing, candidate: Standing, what: Quantity) -> Cell:
     if what.has_interval and order(value, mine) == 0:
         return Cell("=", 1.0, detail=found.text() if found.has_interval else "the intervals overlap")
     if order_without_ratio(value, mine):
-        return Cell("far", detail="so far apart that they are told apart, though other work disturbed the times")
+        return Cell("far", detail="different enough to rank in spite of background load")
     return Cell(found.text(), found.value)

@@ -56,7 +56,7 @@ def history(
         >>> found.frame["Params (M)"].tolist()
         ['8.0e-6']
     """
-    from ctxbench.plugins.history import costs, table  # pandas and matplotlib, which help needs not
+    from ctxbench.plugins.history import costs, table  # pandas and matplotlib, which --help does not need
 
     with IsolatedLoader():
         loaded = api.suite_of(

@@ -256,7 +256,7 @@ class Profile:
     sources: Sequence[SourceLines] = ()
 
     def code(self, line: Line) -> str:
-        """The text of a line, without its indentation; empty where its source is not to be had."""
+        """The text of a line, without its indentation; empty where its source is not available."""
         for source in self.sources:
             if source.file == line.file and 0 <= line.number - source.first < len(source.lines):
                 return source.lines[line.number - source.first].strip()

@@ -21,7 +21,7 @@ from ctxbench.worker.tree import own_file
 
 @dataclass
 class TreeCases:
-    """The cases that a tree has, by their ids, each module's file, and why a module cannot be had.
+    """The cases that a tree has, by their ids, each module's file, and why a module is not available.
 
     `foreign` are files of the other tree that the modules load; of `without_class` the file lacks the class. `exact`
     are a case's exact costs by their column, None where one could not be had; `failures` says why a case has none at

@@ -27,6 +27,6 @@ def gains_of(keys: Sequence[str]) -> tuple[list[tuple[TableColumn, list[Cell]]],
 
 _SENTENCE = (
     "Published gain: points over the same network without the block, as others print them [95 % interval over networks "
-    "and data sets]; an interval with 0 tells no gain. Whole networks gained it, not this input. Most blocks are tied: "
-    "see docs/plugins/twins.md."
+    "and data sets]; an interval that contains 0 shows no gain. The gain is that of the whole network, not of this "
+    "input. Most blocks are tied: see docs/plugins/twins.md."
 )

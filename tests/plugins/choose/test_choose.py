@@ -58,7 +58,7 @@ def test_the_orders_that_the_band_of_the_ratio_supports_are_counted() -> None:
         candidate("linear", 90, 3.0),
         candidate("dm", 200, 9.0),
     ]
-    assert "On t4, the band of the ratio supports the order of 2 of 3 pairs that fit." in answer(
+    assert "On t4, the predictions are precise enough to order 2 of the 3 pairs that fit." in answer(
         found, 100, ["t4"], "train"
     )
 

@@ -178,7 +178,7 @@ def test_a_disturbed_candidate_is_told_once_and_what_is_far_off_all_the_same() -
     ]
     found = sentences([mine, *others])
     assert found[1:] == [
-        "mine: of inference latency, only large differences are told: other work kept 94% of the cores busy.",
+        "mine: inference latency is ranked only where it differs clearly: other work kept 94% of the cores busy.",
         "mine: 2.00x fewer MACs than near.",
         "mine and equal: the same MACs.",
         "mine dominates far on both: 2.00x fewer MACs and far less inference latency.",
