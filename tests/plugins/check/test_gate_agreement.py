@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[s
     monkeypatch.setattr(FakePairs, "asked", [])
 
     def run(
-        before: str, now: str, name: str = "Mine", axes: str = "", timed: bool = False, **options: Any
+        before: str, now: str, name: str = "Mine", axes: str = "", costs: Sequence[str] = ("params",), **options: Any
     ) -> GateResult:
         root = tmp_path / "repository"
         root.mkdir()
@@ -72,8 +72,7 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[s
         commit(root, {"module.py": before})
         (root / "module.py").write_text(now)
         monkeypatch.chdir(root)
-        metrics = json.dumps(["params", "macs", "memory", *["latency"] * timed])[1:-1]
-        text = SUITE.format(modules=f'"module.py:{name}"', metrics=metrics, gate="")
+        text = SUITE.format(modules=f'"module.py:{name}"', metrics=json.dumps(costs)[1:-1], gate="")
         (tmp_path / "suite.toml").write_text(text.replace("[measure]", f"{axes}\n[measure]"))
         return check_against("HEAD", Request(load(str(tmp_path / "suite.toml")), **options))
 
@@ -103,7 +102,7 @@ def test_twelve_commits(compare: Compare, monkeypatch: pytest.MonkeyPatch, name:
     monkeypatch.setattr(FakePairs, "changes", {"MyContext infer": LATENCY.get(name, 0.0)})
     old, new = check_commits.COMMITS[name]
     assert old in MODULE
-    result = compare(MODULE, MODULE.replace(old, new), "MyContext", timed=True)
+    result = compare(MODULE, MODULE.replace(old, new), "MyContext", costs=("params", "macs", "memory", "latency"))
     outputs, grown, code = TWELVE[name]
     found: set[str] = {each.verdict for each in result.outputs} or {row.status for row in result.rows}
     assert found == {outputs}

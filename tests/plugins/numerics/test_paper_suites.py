@@ -37,7 +37,10 @@ FEWER: dict[str, dict[str, Any]] = {
 FEW_SEEDS = {"gradient": 1, "jacobian": 1, "reconstruction": 2}
 
 # Metrics that take long, and on which no claim of the suite rests.
-LEFT_OUT = {name: {"latency"} if name in ("gradient", "initialisation", "temperature") else {"latency", "memory"} for name in SMALL}
+LEFT_OUT = {
+    name: {"latency"} if name in ("gradient", "initialisation", "temperature") else {"latency", "memory"}
+    for name in SMALL
+}
 
 
 @pytest.fixture(scope="module", params=SMALL)
