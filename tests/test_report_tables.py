@@ -128,6 +128,16 @@ def test_the_caption_says_conditions_and_conventions(tmp_path: Path) -> None:
         assert part in caption
 
 
+def test_the_caption_names_what_a_plugin_that_is_gone_has_measured(tmp_path: Path) -> None:
+    def caption(*metrics: str) -> str:
+        folder = new_run(tmp_path / "-".join(metrics), definition=definition(metrics=list(metrics)))
+        add(folder, record("sa"))
+        return "\n".join(table_of(folder.path).caption)
+
+    assert "The run measured taste, which is left out: no installed plugin knows it." in caption("params", "taste")
+    assert "left out" not in caption("params", "macs")
+
+
 def test_the_caption_names_the_code_that_counted_where_another_one_measured(tmp_path: Path) -> None:
     path = table3_run(tmp_path / "run")
     RunFolder.open(path).save_meta(counted={"commit": "fedcba9876543210", "date": "2026-11-25"})

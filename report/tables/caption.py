@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from ctxbench.base.mode import MODES
+from ctxbench.base.texts import listed
 from ctxbench.model.metric import ColumnValues, RecordRow, Unit
 from ctxbench.model.metrics import metrics, stored_quantities
 from ctxbench.table.table import ConventionLine, TableColumn
@@ -33,6 +34,8 @@ def caption_lines(
     failed = sum(row["status"] != "ok" for row in run.rows)
     if failed:
         lines.append(f"{failed} of {len(run.rows)} rows failed; their status and message are shown.")
+    if unknown := [name for name in run.definition.get("metrics", ()) if name not in metrics()]:
+        lines.append(f"The run measured {listed(unknown)}, which is left out: no installed plugin knows it.")
     if hidden:
         lines.append(f"{hidden} more rows are in the CSV table.")
     return tuple(lines)
