@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +112,16 @@ def _start_on_the_machine_of_the_tests(
 
 
 subprocess.Popen.__init__ = _start_on_the_machine_of_the_tests  # type: ignore  # mypy knows eight forms of it
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Let no garbage be collected while all is imported: it took a tenth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has left out what -m does not ask for

@@ -447,6 +447,7 @@ def test_a_gradient_that_is_read_in_a_wrong_order_is_told(
     assert str(ctxbench.profile(block, (1, 8, 5, 4), mode="train")).count("y.flatten(1).view_as(y)") == told
 
 
+@pytest.mark.usefixtures("shared_server")
 def test_a_module_that_raises_names_its_line_from_python(tmp_path: Path) -> None:
     name = planted("raise ValueError('no such day')", tmp_path)
     for target in (None, "t4"):

@@ -166,6 +166,7 @@ def test_a_module_of_float32_alone_is_not_judged() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
 def test_a_shape_says_channels_and_size() -> None:
     found = ctxbench.verify("se", shape=(1, 16, 5, 7)).value
     assert "[2, 16, 5, 7] to [2, 16, 5, 7]" in next(each.fact for each in found if each.name == "shape and dtype")
