@@ -19,6 +19,7 @@ import predictions
 import repeatability
 import scans
 from jinja2 import Environment, StrictUndefined
+from orders import orders
 
 from ctxbench.base.number import significant
 from ctxbench.base.texts import listed
@@ -28,7 +29,6 @@ from ctxbench.plugins.claims.table import claim_table
 from ctxbench.plugins.predict.listed import measured_dtypes
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.plugins.recall.metric import CHANCE, SEGMENT_BOUNDS, SOLVED
-from ctxbench.plugins.twins.gains import twins
 from ctxbench.plugins.twins.records import NAMES
 from ctxbench.report.tables.caption import setup
 from ctxbench.report.tables.cells import heading
@@ -110,7 +110,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "less": less,
     "listed": lambda texts: listed([*texts]),
     "row_name": headlines.row_name,
-    "twins": twins,
+    "twins": orders,
     "without_links": lambda text: LINK.sub(r"\1", text),
 }
 ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True)

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from headlines import recalled
 from lists import built_in, markdown
-from orders import Refused, agreement, claim, rank_correlation
+from orders import Refused, agreement, orders, rank_correlation
 
 from ctxbench import registry
 from ctxbench.base.number import Number, significant
@@ -17,7 +17,7 @@ from ctxbench.plugins.predict.operators import operators_in
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.plugins.recall.metric import NOUNS
-from ctxbench.plugins.twins.gains import Twins, twins
+from ctxbench.plugins.twins.gains import Twins
 from ctxbench.plugins.twins.records import PLAIN
 from ctxbench.table.table import Origin
 
@@ -34,7 +34,7 @@ COSTS: dict[str, dict[str, Origin]] = {
 
 def twins_gains(name: str) -> str:
     """The gain of each block over the plain body, of those with costs, and whether it is told from it."""
-    found = twins(name)
+    found = orders(name)
     rows = []
     for block in found.blocks:
         costs = [*_costs(name, block)]
@@ -47,7 +47,7 @@ def twins_gains(name: str) -> str:
 
 def _costs(name: str, block: str) -> Iterator[str]:
     """Costs that a block adds to the plain body: those of a head are of its block here."""
-    found = twins(name)
+    found = orders(name)
     if name == "timm":
         for figure in ("params, M", "images/s, RTX 5090"):
             shares = [100 * (own[block] / own[PLAIN] - 1) for own in _both(found, block, figure)]
@@ -68,13 +68,13 @@ def _both(found: Twins, block: str, figure: str) -> list[dict[str, float]]:
 
 def twins_order(source: str, better: str, worse: str) -> str:
     """The sentence that a block is better than another. The page cannot be made where the noise forbids it."""
-    return f"- Told: {claim(twins(source), better, worse)}"
+    return f"- Told: {orders(source).claim(better, worse)}"
 
 
 def twins_refused(source: str, better: str, worse: str) -> str:
     """The refusal of such a sentence. The page cannot be made where it would not be refused."""
     try:
-        found = claim(twins(source), better, worse)
+        found = orders(source).claim(better, worse)
     except Refused as error:
         return f"- Refused: {error}."
     raise SystemExit(f"a page says that this is refused, and it is not: {found}")
@@ -82,7 +82,7 @@ def twins_refused(source: str, better: str, worse: str) -> str:
 
 def twins_ranks() -> str:
     """Rank correlation of the gains of mmsegmentation's heads between backbones, and between data sets."""
-    found = twins("mmsegmentation")
+    found = orders("mmsegmentation")
     settings = dict.fromkeys(each for block in found.blocks for each in found.differences(block, PLAIN))
     values: dict[str, list[Number]] = {"two backbones, on one data set": [], "two data sets, in one backbone": []}
     backbones, data = values.values()
@@ -102,7 +102,7 @@ def twins_ranks() -> str:
 
 def twins_recall() -> str:
     """Rank correlation of the published gains of heads with what their blocks learned on drawn scenes."""
-    found = twins("mmsegmentation")
+    found = orders("mmsegmentation")
     own = {row["module"]: row for row in recalled() if not row["changed"]}
     shared = [block for block in found.blocks if block in own]
     gains = [found.difference(block).value for block in shared]

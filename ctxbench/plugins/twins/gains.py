@@ -1,23 +1,19 @@
-"""Gains of blocks over the plain body, the noise of one training, and which of two blocks gains more."""
+"""Gains of blocks over the plain body, and the noise of one training."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import combinations
 from statistics import fmean
 
 import numpy as np
 
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.number import Number
-from ctxbench.base.statistics import holm, p_value_above, t_interval, t_quantile
+from ctxbench.base.statistics import t_interval, t_quantile
 from ctxbench.plugins.twins.records import ACCURACY, PLAIN, Records, Setting, records
 
 # From so many settings on a difference has an interval of its own; with fewer it has that of the noise.
 FEWEST_SETTINGS = 3
-# Of all orders of two blocks of a source that are told, this share may be wrong once (Holm).
-LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -87,45 +83,15 @@ class Twins:
         It is Student's over settings, or with fewer than FEWEST_SETTINGS that of the noise. UsageError where the two
         are never twins.
         """
-        values = self._values(first, second)
+        values = self.values(first, second)
         if len(values) >= FEWEST_SETTINGS:
             low, high, _ = t_interval(values)
         else:
-            reach = t_quantile(0.95, self.noise.freedom + 1) * self._error(first, second)
+            reach = t_quantile(0.95, self.noise.freedom + 1) * self.error(first, second)
             low, high = fmean(values) - reach, fmean(values) + reach
         return Number(fmean(values), low, high, origin="published")
 
-    def told_apart(self, first: str, second: str) -> bool:
-        """Return whether the accuracies tell which of two blocks is better, among all pairs of the source."""
-        return self.p_value(first, second) < LEVEL
-
-    def p_value(self, first: str, second: str) -> float:
-        """Holm's p value of two blocks, among all pairs of the source. UsageError where they are never twins."""
-        self._values(first, second)
-        return self._adjusted[frozenset((first, second))]
-
-    def tied_pairs(self) -> tuple[int, int]:
-        """The number of pairs of blocks that are not told apart, and of all pairs that are twins."""
-        return sum(p >= LEVEL for p in self._adjusted.values()), len(self._adjusted)
-
-    @cached_property
-    def _adjusted(self) -> Mapping[frozenset[str], float]:
-        """Holm's p value of each pair of blocks that are twins."""
-        found = {}
-        for first, second in combinations(self.blocks, 2):
-            if values := [*self.differences(first, second).values()]:
-                found[frozenset((first, second))] = self._p_value(values, self._error(first, second))
-        return dict(zip(found, map(float, holm([*found.values()])), strict=True))
-
-    def _p_value(self, values: list[float], error: float) -> float:
-        """The two-sided p value of a mean difference: by its `error` from noise, or Student's where that is larger."""
-        count, distance = len(values), abs(fmean(values))
-        found = p_value_above(distance, error, self.noise.freedom + 1)
-        if count >= FEWEST_SETTINGS:
-            found = max(found, p_value_above(distance, float(np.std(values, ddof=1)) / math.sqrt(count), count))
-        return 2 * found
-
-    def _error(self, first: str, second: str) -> float:
+    def error(self, first: str, second: str) -> float:
         """Standard error of a mean difference by the noise of training alone."""
         found = [
             sum({first, second} <= group.keys() for group in groups) for groups in self.source.by_setting().values()
@@ -133,7 +99,8 @@ class Twins:
         counts = [count for count in found if count]
         return self.noise.sd * math.sqrt(2 * sum(1 / count for count in counts)) / len(counts)
 
-    def _values(self, first: str, second: str) -> list[float]:
+    def values(self, first: str, second: str) -> list[float]:
+        """The differences of two blocks over settings. UsageError where they are never twins."""
         for block in (first, second):
             if block not in self.blocks:
                 raise unknown("block with twins", block, self.blocks)

@@ -13,7 +13,7 @@ from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.statistics import t_quantile
 from ctxbench.plugins.twins.beside import gains_of
-from ctxbench.plugins.twins.gains import Twins, twins
+from ctxbench.plugins.twins.gains import twins
 from ctxbench.plugins.twins.records import NAMES, PLAIN, Records, records
 from ctxbench.report.beside import beside
 
@@ -26,7 +26,7 @@ HEAD = {
 }  # fmt: skip
 
 
-def made(accuracy: dict[tuple[str, str, str], float], repeats: str = "recipe") -> Twins:
+def made(accuracy: dict[tuple[str, str, str], float], repeats: str = "recipe") -> Any:
     """Records of these accuracies, by block, body and recipe."""
     rows = {
         " ".join(key): {
@@ -35,10 +35,10 @@ def made(accuracy: dict[tuple[str, str, str], float], repeats: str = "recipe") -
         }
         for key, value in accuracy.items()
     }  # fmt: skip
-    return Twins(Records.model_validate({**HEAD, "repeats": repeats, "rows": rows}))
+    return orders.Orders(Records.model_validate({**HEAD, "repeats": repeats, "rows": rows}))
 
 
-def with_gain(gain: float, spread: float, bodies: int = 6, noise: float = 0.2) -> Twins:
+def with_gain(gain: float, spread: float, bodies: int = 6, noise: float = 0.2) -> Any:
     """A block that gains `gain` in each body, give or take `spread`, trained by two recipes of which one is better."""
     values = np.random.default_rng(1)
     found = {}
@@ -109,20 +109,20 @@ def test_records_without_repeats_have_no_noise() -> None:
 
 def test_a_clear_gain_is_a_claim_and_a_tie_is_refused() -> None:
     found = with_gain(2.0, 0.1)
-    assert orders.claim(found, "se", PLAIN).startswith("se is better than plain: mIoU +")
+    assert found.claim("se", PLAIN).startswith("se is better than plain: mIoU +")
     with pytest.raises(
         orders.Refused,
         match=r"do not tell that se is better than gc: mIoU .* over 6 settings \(p = [01]\.\d\d among 3 ",
     ):
-        orders.claim(found, "se", "gc")
+        found.claim("se", "gc")
     with pytest.raises(orders.Refused, match="plain is not better than se: mIoU -2"):
-        orders.claim(found, PLAIN, "se")
+        found.claim(PLAIN, "se")
 
 
 def test_a_gain_that_differs_between_bodies_is_refused_though_each_is_above_the_noise() -> None:
     found = with_gain(1.0, 3.0, noise=0.05)
     with pytest.raises(orders.Refused, match="do not tell that se is better than plain"):
-        orders.claim(found, "se", PLAIN)
+        found.claim("se", PLAIN)
 
 
 def test_a_difference_below_the_noise_is_refused_though_all_settings_have_it() -> None:
@@ -134,11 +134,11 @@ def test_a_difference_below_the_noise_is_refused_though_all_settings_have_it() -
     found = made(rows)
     assert found.difference("se").low > 0.29
     with pytest.raises(orders.Refused, match="do not tell that se is better than plain"):
-        orders.claim(found, "se", PLAIN)
+        found.claim("se", PLAIN)
 
 
 def test_one_pair_of_trainings_is_judged_by_the_noise() -> None:
-    def of(gain: float) -> Twins:
+    def of(gain: float) -> Any:
         repeated = {
             (block, "A", str(i)): 70 + 0.3 * (i % 3) * (block == "gc") for block in (PLAIN, "gc") for i in range(6)
         }
@@ -147,21 +147,21 @@ def test_one_pair_of_trainings_is_judged_by_the_noise() -> None:
     gain = of(0.5).difference("se")
     assert gain.ends == pytest.approx((0.5 - of(0.5).noise.pair, 0.5 + of(0.5).noise.pair))
     with pytest.raises(orders.Refused):
-        orders.claim(of(0.3), "se", PLAIN)
-    assert "over 1 setting" in orders.claim(of(3.0), "se", PLAIN)
+        of(0.3).claim("se", PLAIN)
+    assert "over 1 setting" in of(3.0).claim("se", PLAIN)
 
 
 def test_the_gain_that_one_pair_of_timm_shows_is_refused() -> None:
-    found = twins("timm")
+    found = orders.orders("timm")
     assert found.differences("se", PLAIN)["resnet33ts", "ImageNet 288"] == pytest.approx(1.058)
     assert found.differences("se", PLAIN)["resnet50", "ImageNet 224"] == pytest.approx(-1.02)
     with pytest.raises(orders.Refused, match="do not tell that se is better than plain"):
-        orders.claim(found, "se", PLAIN)
+        found.claim("se", PLAIN)
 
 
 def test_the_non_local_head_is_better_than_the_plain_one() -> None:
-    assert orders.claim(twins("mmsegmentation"), "non_local", PLAIN).startswith(
-        "non_local is better than plain: mIoU +"
+    assert (
+        orders.orders("mmsegmentation").claim("non_local", PLAIN).startswith("non_local is better than plain: mIoU +")
     )
 
 
