@@ -4,6 +4,7 @@ from ctxbench.plugin import Plugin
 
 PLUGIN = Plugin(
     about="counts multiply-accumulates operator by operator, by torchprofile's convention, without data",
+    needs=("memory",),
     metrics=("metric:METRIC",),
     counters=("ctxbench", "torchprofile"),
     preload=("preload:preload",),

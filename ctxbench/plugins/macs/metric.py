@@ -2,14 +2,19 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ctxbench.base.mode import Mode
 from ctxbench.base.notes import LACKS, Note
 from ctxbench.base.reasons import said
 from ctxbench.devices import has_clock
 from ctxbench.model.metric import Column, ColumnValues, Measurement, Metric, Quantity, Unit
+from ctxbench.plugins.memory.metric import pass_of
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ctxbench.model.case import Case
     from ctxbench.plugins.macs.counter import MacCount
 
@@ -36,7 +41,8 @@ def count(measurement: Measurement) -> None:
             counted = count_macs_torchprofile(case.build(), torch.randn(case.shape))
         else:
             autocast = Autocast(case.device, case.autocast_dtype)
-            counted = measurement.once("macs", lambda: count_macs(*measurement.on_meta, autocast=autocast))
+            own = partial(count_macs, *measurement.on_meta, autocast=autocast)
+            counted = measurement.once("macs", lambda: _recorded(measurement, "infer") or own())
     except Exception as error:
         measurement.report({"macs_formula": formula})
         measurement.mark_missing(
@@ -63,12 +69,34 @@ def _count_step(measurement: Measurement) -> None:
     case = measurement.case
     try:
         autocast = Autocast(case.device, case.autocast_dtype)
-        counted = measurement.once("macs_train", lambda: count_training_macs(*measurement.on_meta, autocast=autocast))
+        own = partial(count_training_macs, *measurement.on_meta, autocast=autocast)
+        counted = measurement.once("macs_train", lambda: _recorded(measurement, "train") or own())
     except UncountableError as error:
         measurement.mark_missing(["macs_train"], Note("no_macs_train", {"reason": str(error)}, about="macs_train"))
         return
     values = {"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)}
     measurement.report(values, *_notes("macs_train", counted))
+
+
+def _recorded(measurement: Measurement, mode: Mode) -> "MacCount | None":
+    """The count of the pass that is recorded for memory; None where that one is not of the module's own operators."""
+    from ctxbench.plugins.macs.counter import MacSum
+    from ctxbench.plugins.macs.watch import Watch
+    from ctxbench.plugins.memory.convention import UnpredictableError
+
+    if measurement.case.autocast_dtype and measurement.case.device == "cpu":
+        return None  # with other casts
+    counting: list[MacSum] = []
+
+    def watch(twin: "nn.Module") -> Watch:
+        counting[:] = [MacSum()]  # a pass may run anew
+        return Watch(twin, counting[0].add, alone=False)
+
+    try:
+        recorded = pass_of(measurement, mode, "cuda", watch)
+    except UnpredictableError:
+        return None
+    return counting[0].count() if counting and not recorded.replaced else None
 
 
 def _notes(key: str, counted: "MacCount") -> list[Note]:

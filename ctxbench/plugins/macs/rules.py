@@ -289,8 +289,8 @@ _MEMORY = (
     "empty_strided", "eye", "fill", "flip", "full", "full_like", "gather", "im2col", "index", "index_put",
     "index_select", "item", "_linalg_check_errors", "_local_scalar_dense", "linspace", "masked_fill", "max_unpool2d",
     "max_unpool3d", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
-    "pixel_shuffle", "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "repeat",
-    "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "scalar_tensor", "scatter",
+    "pixel_shuffle", "pixel_unshuffle", "promote_types", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
+    "repeat", "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "scalar_tensor", "scatter",
     "select_scatter", "slice_scatter", "stack", "_to_copy", "tril", "triu", "_unsafe_view", "where", "zero",
     "zeros", "zeros_like",
 )

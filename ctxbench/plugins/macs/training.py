@@ -52,12 +52,12 @@ def count_training_macs(module: nn.Module, *inputs: Tensor, autocast: Autocast |
         shapes = [torch.empty_like(each, device="meta").requires_grad_(each.requires_grad) for each in inputs]
         counting = MacSum()
         watch = Watch(duplicate, counting.add)
-        with repeatable(), as_written() as said, torch.enable_grad(), _as_one(watch), watch.composites_seen(), watch:
-            with autocast or Autocast():
+        with repeatable(), as_written() as said, torch.enable_grad(), _as_one(watch):
+            with watch.forward(), autocast or Autocast():
                 output = duplicate(*shapes)
-            watch.in_backward = True
             if trained(output):
-                loss_of(output).backward()
+                with watch.backward():
+                    loss_of(output).backward()
     if not trained(output):
         raise UncountableError(f"the output of {name} depends on nothing that has a gradient")
     return replace(counting.count(), remarks=sorted(said))

@@ -61,11 +61,12 @@ class Watch(TorchDispatchMode):
 
     The operators of its backward pass are booked to its forward calls once `in_backward` is set. `running` is the
     innermost operator that has not returned, `in_functions` and `in_layers` are what a subclass sees around the calls.
+    One that is not `alone` leaves the pass as another mode has it.
     """
 
-    def __init__(self, module: nn.Module, take: Callable[[OperatorCall], object]) -> None:
+    def __init__(self, module: nn.Module, take: Callable[[OperatorCall], object], alone: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
-        self.take = take
+        self.take, self._alone = take, alone
         self.in_backward = False
         self.running = ""
         self.in_functions: list[str] = []
@@ -84,13 +85,13 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        args, kwargs = on_one_device(args, kwargs or {})
+        args, kwargs = on_one_device(args, kwargs or {}) if self._alone else (args, kwargs or {})
         name = self.running = plain_name(func.name())
         if torch.is_grad_enabled():
             self._place()  # an autograd node is known by it
         with self._within(name):
             with self:
-                output = func.decompose(*args, **kwargs)
+                output = func.decompose(*args, **kwargs) if self._alone else NotImplemented
             if is_whole := output is NotImplemented:
                 output = func(*args, **kwargs)
         self.tell(name, args, output, func, is_whole)
@@ -104,6 +105,19 @@ class Watch(TorchDispatchMode):
             yield
         finally:
             self._around = around
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """See a forward pass, composite operators included, without inference mode."""
+        with self.composites_seen(), self:
+            yield
+
+    @contextmanager
+    def backward(self) -> Iterator[None]:
+        """See a backward pass."""
+        self.in_backward = True
+        with self:
+            yield
 
     @contextmanager
     def composites_seen(self) -> Iterator[None]:
@@ -121,11 +135,8 @@ class Watch(TorchDispatchMode):
             library._destroy()
 
     def _run_composite(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        parts = partial(func._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
-        if self.in_backward:
-            return parts(*args, **kwargs)
         with self._within(plain_name(func.name())):
-            output = parts(*args, **kwargs)
+            output = func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         self.tell(plain_name(func.name()), args, output, func, is_whole=False)
         return output
 

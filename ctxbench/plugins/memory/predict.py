@@ -1,8 +1,8 @@
 """Peak memory predicted on the meta device: for any size, in milliseconds, without data and without a GPU."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -30,6 +30,16 @@ from ctxbench.plugins.memory.tracker import Tracker
 from ctxbench.plugins.memory.training import stepped
 from ctxbench.plugins.memory.watch import CallWatch
 
+
+class PassWatch(Protocol):
+    """Sees the operators of both parts of a pass."""
+
+    def forward(self) -> AbstractContextManager[object]: ...
+
+    def backward(self) -> AbstractContextManager[object]: ...
+
+
+WatchOf = Callable[[nn.Module], PassWatch]
 # The class of what torch.compile returns for a module; its import takes longer than torch's.
 COMPILED = "OptimizedModule"
 
@@ -42,11 +52,12 @@ def predict_peak(
     device: MemoryDevice = "cuda",
     autocast: torch.dtype | None = None,
     optimizer: str = "",
+    watch: WatchOf | None = None,
 ) -> MemoryProfile:
     """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is changed.
 
     With an `optimizer` of `step.py`, of the whole training step: its state is there from the start, and its own step
-    follows the backward pass.
+    follows the backward pass. What `watch` makes of the module's copy sees the pass, too.
 
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
     prediction is for (`kernels.py`), `autocast` the dtype of a forward pass under `torch.autocast`. What the table does
@@ -76,10 +87,12 @@ def predict_peak(
     for tensor in _tensors(stand_ins):
         tracker.ignore(tensor)
     with prepared(twin, mode), collector_off(), _explained(name), _kernels_on_meta(), unchecked_distributions():
-        _run(tracker, twin, stand_ins, mode, autocast, made)
+        _run(tracker, twin, stand_ins, mode, autocast, made, watch(twin) if watch else None)
     if has_compiler() and not had_compiler:  # a checkpoint imports it, and the import keeps tensors of the pass
-        return predict_peak(module, *inputs, mode=mode, device=device, autocast=autocast, optimizer=optimizer)
+        options: Any = {"mode": mode, "device": device, "autocast": autocast, "optimizer": optimizer}
+        return predict_peak(module, *inputs, **options, watch=watch)
     if any(type(each).__name__ == COMPILED for each in module.modules()):
+        tracker.replaced = True
         tracker.marks["torch.compile"] = (
             "a compiled part is predicted as it is written; what it allocates is decided later"
         )
@@ -100,6 +113,7 @@ def predict_peak(
         scans=tracker.scans,
         unchecked=unchecked(device),
         trained=len(moved) if mode == "train" else 0,
+        replaced=tracker.replaced,
     )
 
 
@@ -122,17 +136,19 @@ def _run(
     mode: Mode,
     autocast: torch.dtype | None,
     optimizer: torch.optim.Optimizer | None,
+    watch: PassWatch | None,
 ) -> None:
     casting = Autocast(tracker.table.device, autocast)
     casting.on_kept = tracker.mark_kept
-    with casting, CallWatch(tracker, mode, casting), tracker, on_meta_as_on_cpu(tracker.table.counts_host):
+    on_cpu = on_meta_as_on_cpu(tracker.table.counts_host)
+    with casting, CallWatch(tracker, mode, casting), tracker, on_cpu, watch.forward() if watch else nullcontext():
         output = forward(twin, inputs, mode)
     for tensor in tensors_of(output):
         tracker.mark_category(tensor, "output")
     if mode == "train":
         _mark_saved(tracker, output)
         tracker.phase = "backward"
-        with tracker:
+        with tracker, watch.backward() if watch else nullcontext():
             backward(output)
         for parameter in twin.parameters():
             if parameter.grad is not None:

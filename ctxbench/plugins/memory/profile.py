@@ -96,6 +96,8 @@ class MemoryProfile:
     that call a scan of `ctxbench.meta.scan`, with the bytes that a fused kernel would read and write in the pass.
     `unchecked` are sentences on a PyTorch or a processor that the rules of kernels were not compared with. So many
     parameters are `trained`: in training, each gets a gradient. `told` are sentences on what libraries take on a card.
+    Operators are `replaced` where the device has a kernel for what meta runs in parts, and where a count takes as one
+    what runs in parts.
     """
 
     module: str
@@ -111,6 +113,7 @@ class MemoryProfile:
     unchecked: list[str] = field(default_factory=list)
     trained: int = 0
     told: list[str] = field(default_factory=list)
+    replaced: bool = False
 
     def reads_by_step(self) -> dict[int, list[Allocation]]:
         """The blocks that each step reads; a step that reads none has an empty list."""

@@ -45,6 +45,7 @@ class Tracker(TorchDispatchMode):
         self.marks: dict[str, str] = {}
         self.unfused: dict[str, str] = {}  # line of an attention without a fused kernel -> the reason
         self.scans: dict[str, int] = {}  # line of a scan -> bytes that a fused kernel would move
+        self.replaced = False  # other operators have run than the module's own
         self.live_bytes = 0
         self._blocks: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
         self.adds_in_place = False  # inside functional.linear, or attention without a fused kernel

@@ -17,6 +17,7 @@ from ctxbench.plugins.memory.convention import UNDER_AUTOCAST, UnpredictableErro
 from ctxbench.plugins.memory.tracker import Tracker
 
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
+_REPLACED = {"multi_head_attention_forward", "scaled_dot_product_attention", "dropout", "mish"}
 _dropout = functional.dropout
 _MOVES = {"to", "cuda", "cpu", "xpu", "mps"}
 
@@ -40,6 +41,7 @@ class CallWatch(TorchFunctionMode):
             raise UnpredictableError(
                 f"{name} is one library call on CUDA and many operators on meta; measure the peak instead"
             )
+        self.tracker.replaced = self.tracker.replaced or name in _REPLACED or func in SCANS
         if name == "multi_head_attention_forward":
             return self._attend_with_heads(func, *args, **kwargs)
         if name == "scaled_dot_product_attention":

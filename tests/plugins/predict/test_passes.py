@@ -21,8 +21,8 @@ from ctxbench.worker.protocol import MeasureCase, MeasureCases, Measured, Reply
 from ctxbench.worker.tasks import perform
 
 DEVICES = ("a100-40gb", "t4", "h100-sxm")
-# The MACs of a forward pass take one, those of a training step one; peaks and times share one a mode.
-PASSES = 4
+# MACs, peaks and times of a mode share a pass.
+PASSES = 2
 DRAWS = """
 import random
 from torch import nn

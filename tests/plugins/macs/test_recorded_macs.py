@@ -1,0 +1,95 @@
+"""MACs that are counted beside the pass that is recorded for memory: those of a pass of their own, or none."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.plugins.macs.counter import MacCount, count_macs
+from ctxbench.plugins.macs.metric import _recorded
+from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.memory.metric import pass_of
+
+
+class Apply(nn.Module):
+    """A convolution, and a function of its output."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(4, 4, 3, padding=1), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.conv(x))
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "activations": lambda x: functional.silu(functional.gelu(functional.leaky_relu(x))) * functional.hardswish(x),
+    "attention": lambda x: (x.flatten(2).mT @ x.flatten(2)).softmax(-1) @ x.flatten(2).mT,
+    "checkpoint": lambda x: checkpoint(torch.tanh, x * x, use_reentrant=False),
+    "einsum": lambda x: torch.einsum("bchw,bdhw->bcd", x, x) * 2,
+    "linalg": lambda x: torch.linalg.inv(x.flatten(2) @ x.flatten(2).mT),
+    "norms": lambda x: functional.instance_norm(functional.group_norm(functional.layer_norm(x, x.shape[1:]), 2)),
+    "pools": lambda x: functional.adaptive_avg_pool2d(functional.avg_pool2d(functional.max_pool2d(x, 2), 2), 1),
+    "resized": lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"),
+    "sums": lambda x: torch.addcmul(x, x, x).mean((2, 3)).prod(1).cumsum(0),
+}
+MODULES = {
+    **{name: Apply(each) for name, each in FUNCTIONS.items()},
+    "batch norm": nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.PReLU(4), nn.Linear(8, 3)),
+    "transposed": nn.Sequential(nn.ConvTranspose2d(4, 2, 2, 2), nn.GLU(1)),
+}
+REPLACED = {
+    "dropout": Apply(lambda x: functional.dropout(x * x, 0.5)),
+    "fused attention": Apply(lambda x: functional.scaled_dot_product_attention(x, x, x)),
+    "mish": Apply(functional.mish),
+    "recurrent": nn.Sequential(nn.Flatten(2), nn.LSTM(64, 4)),
+}
+
+
+def recorded(module: nn.Module, mode: Mode) -> MacCount | None:
+    case = SimpleNamespace(autocast_dtype=None, device="meta")
+    measurement: Any = SimpleNamespace(
+        case=case, on_meta=(module, torch.empty(2, 4, 8, 8)), once=lambda name, make: make()
+    )
+    return _recorded(measurement, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", MODULES)
+def test_they_are_those_of_a_pass_of_their_own(name: str, mode: Mode) -> None:
+    count = count_training_macs if mode == "train" else count_macs
+    own, found = count(MODULES[name], torch.empty(2, 4, 8, 8)), recorded(MODULES[name], mode)
+    assert found is not None
+    assert (found.macs, found.macs_matmul) == (own.macs, own.macs_matmul)
+    assert (found.uncounted, found.estimates) == (own.uncounted, own.estimates)
+    assert found.by_place == own.by_place
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", REPLACED)
+def test_what_is_recorded_by_a_device_s_kernels_takes_a_pass_of_its_own(name: str, mode: Mode) -> None:
+    assert recorded(REPLACED[name], mode) is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", MODULES)
+def test_the_record_is_the_same_with_and_without_them(name: str, mode: Mode) -> None:
+    seen: list[Any] = []
+    case = SimpleNamespace(autocast_dtype=None, device="meta")
+    x = torch.empty(2, 4, 8, 8)
+
+    def kept(name: str, make: Callable[[], Any]) -> Any:
+        seen.append(make())
+        return seen[-1]
+
+    measurement: Any = SimpleNamespace(case=case, on_meta=(MODULES[name], x), once=kept)
+    _recorded(measurement, mode)
+    pass_of(measurement, mode, "cuda")
+    assert seen[0].timeline == seen[1].timeline
+    assert seen[0].marks == seen[1].marks
