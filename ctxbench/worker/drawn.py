@@ -1,5 +1,6 @@
 """Counts of a module that draws its structure, such as which of its layers a pass leaves out."""
 
+import pickle
 import random
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ def seed(number: int) -> None:
 def states() -> tuple[Any, ...]:
     """The states of these generators: as long as they are equal, nothing was drawn."""
     numpy = sys.modules.get("numpy")
-    own = repr(numpy.random.get_state()) if numpy else ""
+    own = pickle.dumps(numpy.random.get_state()) if numpy else b""
     return torch.get_rng_state().numpy().tobytes(), random.getstate(), own
 
 
