@@ -1,6 +1,7 @@
 """Any constructor that runs on the CPU: counted on meta with the numbers of its function."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,8 +82,9 @@ def test_a_scripted_part_has_the_training_step_and_the_memory_of_a_plain_one(how
     assert peaks[0] == peaks[1]
 
 
-def test_what_takes_too_much_memory_to_build_is_refused_before_it_is_filled() -> None:
-    with pytest.raises(UsageError, match=r"built with data on the CPU, and its weights take more than \d+\.\d GiB"):
+def test_what_takes_too_much_memory_to_build_is_refused_before_it_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=2**28))
+    with pytest.raises(UsageError, match=r"built with data on the CPU, and its weights take more than 0\.1 GiB, 50%"):
         case("Large").on_meta()
 
 
