@@ -80,7 +80,7 @@ def peak(case: Case) -> tuple[object, ...]:
         profile = predict_peak(*case.built("meta"), mode=case.mode, device="cuda")
     except Exception as error:
         return "", "", "", f"{type(error).__name__}: {error}".split("\n")[0]
-    return profile.peak_bytes, max(profile.peak_bytes, profile.high_bytes), " ".join(profile.marks), ""
+    return profile.allocated_bytes, max(profile.allocated_bytes, profile.high_bytes), " ".join(profile.marks), ""
 
 
 def convolutions(case: Case) -> set[Convolution]:

@@ -92,7 +92,7 @@ def _case(entry: Entry) -> Case:
 def peaks(mode: Mode) -> dict[str, float]:
     """The predicted peak of each module at SHAPE in MiB, without a device."""
     cases = {entry.key: _case(entry).on_meta() for entry in built_in()}
-    return {key: predict_peak(*case, mode=mode).peak_bytes / 2**20 for key, case in cases.items()}
+    return {key: predict_peak(*case, mode=mode).allocated_bytes / 2**20 for key, case in cases.items()}
 
 
 def held(suite: str) -> str:

@@ -56,7 +56,7 @@ def _costs(name: str, block: str) -> Iterator[str]:
         module, image = Case(block, registry.get(block).reference, {}, SHAPE).on_meta()
         profile = predict_peak(module, image, mode="train")
         yield significant(count_params(module) / 1e6)
-        yield f"{profile.peak_bytes / 2**20:,.0f}"
+        yield f"{profile.allocated_bytes / 2**20:,.0f}"
         yield time_of(operators_in(profile), sheets()[CARD]).time.text()
 
 

@@ -231,7 +231,7 @@ def outcome(case: Case, mode: Mode) -> Outcome | None:
     except UnpredictableError as error:
         return Outcome(case, mode, None, {"": str(error)}, measured)
     seen = {step.op.split(".")[1].removesuffix("_") for step in profile.timeline}
-    return Outcome(case, mode, profile.peak_bytes, profile.marks, measured, tuple(sorted(seen - ran)))
+    return Outcome(case, mode, profile.allocated_bytes, profile.marks, measured, tuple(sorted(seen - ran)))
 
 
 def _ran(module: nn.Module, case: Case, mode: Mode) -> set[str]:

@@ -64,7 +64,7 @@ class _Parts:
             self._known[f"memory_{mode}_2020"] = partial(self._peak, mode, "cuda-2020")
 
     def _peak(self, mode: Mode, device: MemoryDevice) -> int:
-        return predict_peak(self._model, self._x, mode=mode, device=device).peak_bytes
+        return predict_peak(self._model, self._x, mode=mode, device=device).allocated_bytes
 
     def count(self, name: str) -> int:
         return self._known[name]()

@@ -17,6 +17,7 @@ from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import Number
 from ctxbench.model.case import Case
+from ctxbench.plugins.memory.cards import Card
 from ctxbench.plugins.memory.convention import UnpredictableError, convention
 from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.kernels import MemoryDevice
@@ -41,19 +42,19 @@ def memory(
     loss: str,
     optimizer: str,
     room: float | None,
-    card: str,
+    card: Card | None,
 ) -> list[Shown]:
     """Live blocks at the predicted peak, in sentences and a table, and the peak under each remedy.
 
     The pass is drawn into the file `plot`. With `room`, in bytes, the case has the largest batch that fits into it. On
     a `card` the peak has the workspaces that plugins know of.
     """
-    tf32 = case.dtype in (TF32, TF32_CONVOLUTIONS)
+    tf32, name = case.dtype in (TF32, TF32_CONVOLUTIONS), card.name if card else ""
     options: dict[str, Any] = {"mode": mode, "device": target, "autocast": case.autocast_dtype, "optimizer": optimizer}
 
     def predict(of: Case) -> MemoryProfile:
         model, *inputs = of.on_meta()
-        return on_card(predict_peak(with_loss(model, loss), *inputs, **options), card, tf32)
+        return on_card(predict_peak(with_loss(model, loss), *inputs, **options), name, tf32)
 
     try:
         limit: list[Shown] = []
@@ -61,13 +62,25 @@ def memory(
             case, limit = _with_largest_batch(case, predict, room)
         model, x = case.on_meta()
         profile = predict(case)
-        lower = remedies(with_loss(model, loss), x, profile=profile, card=card, tf32=tf32, **options)
+        allocated = profile.allocated_bytes
+        lower = remedies(with_loss(model, loss), x, profile=profile, card=name, tf32=tf32, **options)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     about = f"{case.title} {list(case.shape)} {case.computed_in}, {described(mode, loss, optimizer)}"
-    peak = Number(profile.peak_bytes, origin="predicted")
     parts = [
-        Shown(f"{about}: predicted peak on {target} {_mib(profile.peak_bytes)} MiB", value=peak),
+        Shown(
+            f"{about}: predicted peak on {target} {_mib(allocated)} MiB",
+            value=Number(allocated, origin="predicted"),
+        ),
+        *_held(profile),
+        *(
+            [
+                Shown(each)
+                for each in (card.fits(profile.allocated_bytes, profile.needed_bytes), *card.beside(optimizer))
+            ]
+            if card
+            else []
+        ),
         *limit,
         _at_the_peak(profile),
     ]
@@ -89,29 +102,46 @@ def memory(
 
 
 def largest(case: Case, mode: Mode, device: MemoryDevice, room: int) -> int:
-    """The largest batch whose predicted peak is at most `room` bytes; one without a prediction does not fit."""
+    """The largest batch that needs at most `room` bytes, as predicted; one without a prediction does not fit."""
 
     def peak_of(batch: int) -> float:
         with suppress(Exception):
             model, *inputs = replace(case, shape=(batch, *case.shape[1:])).on_meta()
-            return predict_peak(model, *inputs, mode=mode, device=device, autocast=case.autocast_dtype).peak_bytes
+            return predict_peak(model, *inputs, mode=mode, device=device, autocast=case.autocast_dtype).needed_bytes
         return math.inf
 
     return largest_batch(peak_of, room)
 
 
 def _with_largest_batch(case: Case, predict: Callable[[Case], MemoryProfile], room: float) -> tuple[Case, list[Shown]]:
-    """The case with the largest batch whose peak is at most `room` bytes, and a sentence on it and the next one."""
+    """The case with the largest batch that needs at most `room` bytes, and a sentence on it and the next one."""
 
     def of(batch: int) -> Case:
         return replace(case, shape=(batch, *case.shape[1:]))
 
-    peak_of = cache(lambda batch: predict(of(batch)).peak_bytes)
+    peak_of = cache(lambda batch: predict(of(batch)).needed_bytes)
     found = largest_batch(peak_of, room)
     if not found:
         raise UsageError(f"a batch of one takes {_mib(peak_of(1))} MiB, and {_mib(int(room))} MiB are there for it")
     more = f"; {found + 1} would take {_mib(peak_of(found + 1))} MiB" if found < MOST_IMAGES else ", the most tried"
     return of(found), [Shown(f"- The largest batch within {_mib(int(room))} MiB: {found}{more}.")]
+
+
+def _held(profile: MemoryProfile) -> list[Shown]:
+    """Lines on what CUDA's allocator makes of the blocks: what the process reserves, what is given beyond requests."""
+    if profile.device != "cuda":
+        return []
+    lines = []
+    if (reserved := profile.held.reserved) is not None:
+        lines.append(Shown(f"- For it and its input the process reserves {_mib(reserved)} MiB of the device."))
+    if more := profile.allocated_bytes - profile.peak_bytes:
+        lines.append(
+            Shown(
+                f"- {_mib(more)} MiB of the peak are rests of blocks that CUDA's allocator gives whole. What follows "
+                f"is about the {_mib(profile.peak_bytes)} MiB that are requested."
+            )
+        )
+    return lines
 
 
 def _at_the_peak(profile: MemoryProfile) -> Shown:

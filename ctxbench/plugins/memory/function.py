@@ -1,7 +1,6 @@
 """`ctxbench.predict_memory`."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.number import Number
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.conditions import OneShape
+from ctxbench.plugins.memory.cards import Card
 from ctxbench.plugins.memory.step import LOSSES, check_step
 from ctxbench.table.result import Result
 
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 # What a peak is predicted for.
 TARGETS = ("cuda", "cuda-2020", "cpu")
-# A peak above this share of a card's memory may not fit: ECC, the driver and CUDA's context take a part.
-SURE_SHARE = 0.9
-# Workspaces of cuBLAS, on compute capability 9.0: the forward pass's thread and autograd's. Others have a quarter.
-CUBLAS_BYTES = 2 * 32 * 2**20
 
 
 def predict_memory(
@@ -75,53 +71,23 @@ def predict_memory(
         backend = card.backend if card else target
         # a prediction for a CPU is for the kernels of the one at hand, for a card by the libraries, a drawing is a file
         keep = backend != "cpu" and card is None and path is None
-        asked = (mode, backend, path, loss, optimizer, room, target if card else "")
-        found = api.number(loader, case, "memory", *asked, keep=keep)
-    if card is None:
-        return found
-    lines = (_fits(card, found.value.value), *_beside(card.backend, optimizer))
-    return replace(found, parts=(found.parts[0], *lines, *found.parts[1:]))
+        return api.number(loader, case, "memory", mode, backend, path, loss, optimizer, room, card, keep=keep)
 
 
-def _card(name: str) -> devices.KnownDevice:
+def _card(name: str) -> Card:
     """The device of a data sheet. UsageError for an unknown name."""
     if not name.endswith(".toml") and ".toml:" not in name and name not in devices.known():
         raise unknown("device", name, [*TARGETS, *devices.known()])
-    return devices.sheets([name])[name]
+    sheet = devices.sheets([name])[name]
+    return Card(name, sheet.title, sheet.backend, sheet.memory_gib)
 
 
-def _room(batch: str, card: devices.KnownDevice | None) -> float | None:
+def _room(batch: str, card: Card | None) -> float | None:
     """The bytes that a step may take if the largest batch is asked for. UsageError without a card of known memory."""
     if not batch:
         return None
     if batch != "auto":
         raise UsageError(f"batch is {batch!r}; it may be auto. A number is the first of --shape")
-    if card is None or card.memory_gib is None:
+    if card is None or card.room is None:
         raise UsageError("--batch auto asks what fits a card: add --for a100-40gb, or another card of known memory")
-    return SURE_SHARE * card.memory_gib * 2**30 - (CUBLAS_BYTES if card.backend == "cuda" else 0)
-
-
-def _fits(card: devices.KnownDevice, peak: float) -> str:
-    """Sentence on whether a peak in bytes fits the memory of a device."""
-    if card.memory_gib is None:
-        return f"- The data sheet of {card.title} has no memory_gib: whether the peak fits is not known."
-    size = card.memory_gib * 2**30
-    fits = "it does not fit" if peak > size else "it may not fit" if peak > SURE_SHARE * size else "it fits"
-    predicted = "Its blocks are predicted for CUDA from compute capability 8.0 on, not for one card."
-    return f"- {card.title} has {size / 2**20:,.0f} MiB: {fits}. {predicted}"
-
-
-def _beside(backend: str, optimizer: str) -> Iterator[str]:
-    """Sentences on what the peak does not hold."""
-    if backend != "cuda":
-        return
-    yield (
-        f"- Workspaces beside the peak: up to {CUBLAS_BYTES / 2**20:,.0f} MiB of cuBLAS, for two threads (PyTorch's "
-        "cuda/CublasHandlePool.cpp); those of other libraries are below."
-    )
-    yield (
-        f"- CUDA's context beside the peak: not predicted, it depends on the driver; {1 - SURE_SHARE:.0%} of the card "
-        "is left for it and for ECC (assumed)."
-    )
-    if not optimizer:
-        yield "- An optimizer's state comes on top: --optimizer adamw counts it."
+    return card.room

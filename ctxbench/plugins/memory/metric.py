@@ -46,17 +46,18 @@ def count(measurement: Measurement) -> None:
     for mode in MODES:
         try:
             profile, today = [pass_of(measurement, mode, device) for device in (target, "cuda")]
+            then, now = profile.allocated_bytes, today.allocated_bytes
         except UnpredictableError as error:
             note = Note("no_memory_mode", {"mode": mode, "reason": str(error)}, about=f"memory_{mode}")
             measurement.mark_missing([f"memory_{mode}_predicted_bytes"], note)
             continue
-        peaks.append(today.peak_bytes)
+        peaks.append(now)
         marks |= dict.fromkeys(profile.marks)
-        values = {f"memory_{mode}_predicted_bytes": profile.peak_bytes, "memory_marks": json.dumps(list(marks))}
+        values = {f"memory_{mode}_predicted_bytes": then, "memory_marks": json.dumps(list(marks))}
         high = [Note("memory_workspace", {"mib": profile.high_bytes / 2**20}, f"memory_{mode}")]
         may_be_higher = profile.high_bytes > profile.peak_bytes
         notes = [Note("memory_unchecked", {"reason": each}, f"memory_{mode}") for each in profile.unchecked]
-        notes += [*_change_since(today.peak_bytes, profile.peak_bytes, mode), *high * may_be_higher]
+        notes += [*_change_since(now, then, mode), *high * may_be_higher]
         measurement.report(values, *notes)
         measurement.emit(Timeline(mode, _timeline(profile.timeline)))
     measurement.predicted_bytes = max(peaks, default=None)

@@ -18,7 +18,7 @@ def count(measurement: Measurement) -> None:
         return
     for mode, column in columns.items():
         try:
-            measurement.report({column: pass_of(measurement, mode, "cuda-2020").peak_bytes})
+            measurement.report({column: pass_of(measurement, mode, "cuda-2020").allocated_bytes})
         except UnpredictableError as error:
             measurement.mark_missing([column], Note("no_memory_mode", {"mode": mode, "reason": str(error)}))
 

@@ -114,6 +114,7 @@ def predict_peak(
         unchecked=unchecked(device),
         trained=len(moved) if mode == "train" else 0,
         replaced=tracker.replaced,
+        given=tuple(each.untyped_storage().nbytes() for each in _tensors(stand_ins)),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from ctxbench.base.call_sites import CallSite
 from ctxbench.meta.calls import Operation
+from ctxbench.plugins.memory.allocator import Held, held
 
 MIB = 2**20
 Category = Literal[
@@ -90,6 +91,8 @@ class Group:
 class MemoryProfile:
     """Predicted peak memory of one module in one mode, under `ctxbench.plugins.memory.CONVENTION`. Sizes are bytes.
 
+    `peak_bytes` is what the pass requests, in whole blocks; `held` what the device's allocator gives and reserves for
+    it. `given` are the sizes of the inputs.
     `marks` are the operators whose memory is not known in full, with the reason: the peak is then a lower bound, or not
     certain (`convention.is_bound`). `workspaces` are what the device's libraries allocate, which it does not include.
     `unfused` are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those
@@ -114,6 +117,7 @@ class MemoryProfile:
     trained: int = 0
     told: list[str] = field(default_factory=list)
     replaced: bool = False
+    given: tuple[int, ...] = ()
 
     def reads_by_step(self) -> dict[int, list[Allocation]]:
         """The blocks that each step reads; a step that reads none has an empty list."""
@@ -137,6 +141,23 @@ class MemoryProfile:
     def peak_bytes(self) -> int:
         """The most bytes in memory at any step."""
         return self.timeline[self.peak_step].live_bytes
+
+    @cached_property
+    def held(self) -> Held:
+        """The memory that is allocated and reserved. UnpredictableError for unknown options of the allocator."""
+        if self.device != "cuda":  # published peaks were compared with the requests of `cuda-2020`
+            return Held(self.peak_bytes, None)
+        return held(self.allocations, self.timeline, self.given)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """The peak as the device's allocator counts it."""
+        return self.held.allocated
+
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes that are surely enough on the device: what is reserved, or else what is allocated."""
+        return self.held.reserved or self.held.allocated
 
     @property
     def high_bytes(self) -> int:

@@ -45,7 +45,9 @@ def count(measurement: Measurement) -> None:
     target, cast = measurement.settings.memory_device, measurement.case.autocast_dtype
     try:
         for mode in MODES:
-            peaks = [predict_peak(*each, mode=mode, device=target, autocast=cast).peak_bytes for each in first.values()]
+            peaks = [
+                predict_peak(*each, mode=mode, device=target, autocast=cast).allocated_bytes for each in first.values()
+            ]
             values[f"alone_memory_{mode}_bytes"] = max(peaks)
     except UnpredictableError as error:
         measurement.report({}, Note("no_memory", {"reason": f"of the module alone: {error}"}))

@@ -115,7 +115,7 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
 def test_from_python() -> None:
-    chosen = ctxbench.choose((1, 32, 4, 4), "t4", 2**18, modules=["linear", "se"], largest_batch=True)
+    chosen = ctxbench.choose((1, 32, 4, 4), "t4", 2**23, modules=["linear", "se"], largest_batch=True)
     assert [(each.case.module, each.memory is not None) for each in chosen.value] == [("linear", True), ("se", True)]
     assert all(each.batch and each.batch > 1 for each in chosen.value)
     assert chosen.frame["module"].tolist() == ["linear"]

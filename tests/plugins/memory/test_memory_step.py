@@ -103,7 +103,7 @@ def test_the_command_finds_the_largest_batch(command: Callable[..., Done]) -> No
     step = ("memory", "se", "--optimizer", "adamw", "--loss", "cross-entropy", "--for", "t4", "--batch", "auto")
     done = command(*step, "--shape", "1,512,128,128")
     assert done.returncode == 0, done.stderr
-    first, fits, *_ = lines = done.stdout.splitlines()
+    first, _, fits, *_ = lines = done.stdout.splitlines()
     assert "float32, train with cross-entropy and adamw: predicted peak on cuda" in first
     assert "it fits" in fits
     (limit,) = [line for line in lines if line.startswith("- The largest batch within 14,681.60 MiB: ")]
