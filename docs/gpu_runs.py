@@ -40,6 +40,34 @@ def gpu_peaks() -> pd.DataFrame:
     return peaks.assign(error=peaks["predicted_bytes"] / peaks["measured_bytes"] - 1)
 
 
+def cudnn_peaks() -> str:
+    """A table of how near predicted peaks come to those that the H200 measured, without cuDNN and with it."""
+    folder = RESULTS / "gpu-h200-2"
+    peaks = pd.read_csv(folder / "peaks.csv").merge(pd.read_csv(folder / "cudnn-peaks.csv"))
+    plain, told = (_near(peaks, *each) for each in (("plain_bytes", "plain_marks"), ("bytes", "marks")))
+    rows = [f"| {what} | {count} | {told[what]} |" for what, count in plain.items()]
+    return "\n".join([f"| of {len(peaks)} peaks | without cuDNN | with it |", "| :-- | --: | --: |", *rows])
+
+
+def _near(peaks: pd.DataFrame, column: str, marks: str) -> dict[str, int]:
+    """Count how many predictions of a column are near what was measured, and how many without a mark are not."""
+    unmarked = peaks[marks].isna()
+    near: dict[str, int] = {}
+    wrong = {"without a mark": int(unmarked.sum())}
+    for measured, what in {
+        "requested_bytes": "what PyTorch requested",
+        "measured_bytes": "what its allocator gave",
+    }.items():
+        error = (peaks[column] - peaks[measured]).abs()
+        share = error / peaks[measured]
+        near[f"within 1 % of {what}"] = int((share <= 0.01).sum())
+        near[f"within 4 KiB of {what}"] = int((error <= 4096).sum())
+        for percent in (1, 5):
+            of_these = f"of these, more than {percent} % from {what}"
+            wrong[of_these] = int((share[unmarked] > percent / 100).sum())
+    return near | wrong
+
+
 def gpu_table3_errors() -> "pd.Series[float]":
     """The same of the blocks of Table 3."""
     frame = RunFolder.open(RESULTS / gpu_run()["folder"].replace("gpu-", "table3-")).frame()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(__file__).with_name("library.py")
 CARDS = Path(__file__).with_name("cards.toml")
-# A folder of `libcudnn.so.9` to ask, in place of that beside torch.
+# Folders of `libcudnn.so.9` to ask, in place of that beside torch; further ones are compared with the first.
 FOLDER_ENV = "CTXBENCH_CUDNN"
 # Seconds for the library to be loaded, and for each convolution: hundreds of times what one takes.
 LOAD_S, EACH_S = 60.0, 5.0
@@ -48,27 +48,32 @@ def cards() -> dict[str, dict[str, Any]]:
     return {name: {**common, **{key: own[key] for key in own if key != "source"}} for name, own in known.items()}
 
 
-def folder() -> Path:
-    """The folder of the library: the one that a person names, else that of the installed wheel. NoAnswerError."""
-    named = os.environ.get(FOLDER_ENV)
+def folders() -> list[Path]:
+    """The folders of libraries: those that a person names, else that of the installed wheel. NoAnswerError."""
+    named = [each for each in os.environ.get(FOLDER_ENV, "").split(os.pathsep) if each]
+    for each in named:
+        if not (Path(each) / NAME).is_file():
+            raise NoAnswerError(f"{FOLDER_ENV} names {each!r}, where there is no {NAME}")
+    if named:
+        return [Path(each).resolve() for each in named]
     try:
         found = find_spec("nvidia.cudnn")
     except ModuleNotFoundError:
         found = None
-    for place in [named] if named else (found.submodule_search_locations or () if found else ()):
-        path = Path(place) if named else Path(place) / "lib"
-        if (path / NAME).is_file():
-            return path.resolve()
-    if named:
-        raise NoAnswerError(f"{FOLDER_ENV} is {named!r}, where there is no {NAME}")
+    for place in (found and found.submodule_search_locations) or ():
+        if (Path(place) / "lib" / NAME).is_file():
+            return [Path(place).resolve() / "lib"]
     raise NoAnswerError('there is none here: in the clone, pip install -c constraints.txt ".[cudnn]"')
 
 
-def ask(card: str, questions: Sequence[Convolution]) -> Answers:
-    """The library's choices for convolutions on a card, kept by library, card and convolutions. NoAnswerError."""
+def ask(card: str, questions: Sequence[Convolution]) -> list[Answers]:
+    """Each library's choices for convolutions on a card, kept by library, card and convolutions. NoAnswerError."""
     if card not in cards():
         raise NoAnswerError(f"the properties that it reads are known of {', '.join(cards())}, not of {card}")
-    where = folder()
+    return [_answers(card, questions, where) for where in folders()]
+
+
+def _answers(card: str, questions: Sequence[Convolution], where: Path) -> Answers:
     lines = [{"folder": str(where), "properties": cards()[card]}, *map(vars, questions)]
     text = "\n".join(map(json.dumps, lines))
     state = (where / NAME).stat()

@@ -25,14 +25,26 @@ WINOGRAD = {"weight": 17}
 # the map in each, and a small block.
 PROCESSORS, TILE, MOST_PARTS, LEAST_POSITIONS, SMALL = 132, 128, 32, 64, 512
 
+# Numbers of a half type that a row of a matrix holds a multiple of where cuBLAS takes it as it is; the most sums into
+# which it was seen to split an unaligned weight's gradient or map, and by how much it was above the rule in TF32.
+ALIGNED, PARTS_OF_A_GRADIENT, PARTS_OF_A_MAP, TF32_PARTS = 8, 18, 2, 2
+# Engines of tensor cores for which cuDNN chooses other tiles where a driver tells it more, and by how much their
+# workspace was larger then.
+TILED = {"forward": (62, 67), "image": (67, 71), "weight": (65, 68)}
+MORE_WITH_A_DRIVER = 1.56
+
 
 @dataclass(frozen=True)
 class Workspace:
-    """Bytes that a convolution takes beside its maps, the engine, and whether a rule tells them in cuDNN's place."""
+    """Bytes that a convolution takes beside its maps, the engine, and whether a rule tells them in cuDNN's place.
+
+    Where an H200 may take another number, `most` is the largest that was seen for such a convolution.
+    """
 
     bytes: int
     engine: int
     by_rule: bool = False
+    most: int = 0
 
 
 def convolutions(call: Operation, tf32: bool) -> list[Convolution] | None:
@@ -108,8 +120,10 @@ def workspace(asked: Convolution, choice: Choice) -> Workspace:
     for engine in choice.refused:
         size = _refused(asked, engine)
         if size is not None:
-            return Workspace(size, engine, by_rule=True)
-    return Workspace(choice.bytes, choice.engine)
+            return Workspace(size, engine, by_rule=True, most=max(size, _most_of_cublas(asked, engine, size)))
+    is_tiled = choice.engine in TILED[asked.turn] and (asked.dtype != "float32" or asked.tf32)
+    most = round(choice.bytes * (MORE_WITH_A_DRIVER if is_tiled else 1))
+    return Workspace(choice.bytes, choice.engine, most=most)
 
 
 def _refused(asked: Convolution, engine: int) -> int | None:
@@ -140,6 +154,20 @@ def _of_cublas(asked: Convolution) -> int:
         return images * gradient
     tiles = math.ceil(outputs / TILE) * math.ceil(inputs / TILE)
     return (min(MOST_PARTS, PROCESSORS // tiles, positions // LEAST_POSITIONS) + 1) * gradient + SMALL
+
+
+def _most_of_cublas(asked: Convolution, engine: int, size: int) -> int:
+    """The most that cuBLAS was seen to take: it may split sums in TF32, and where a half type's row is not aligned."""
+    if engine != CUBLAS[asked.turn]:
+        return size
+    outputs, inputs = asked.weight[:2]
+    if asked.dtype == "float32":
+        return TF32_PARTS * size if asked.turn == "weight" else size
+    if outputs % ALIGNED == 0 and inputs % ALIGNED == 0:
+        return size
+    if asked.turn == "weight":
+        return PARTS_OF_A_GRADIENT * 4 * outputs * inputs
+    return PARTS_OF_A_MAP * 4 * math.prod(asked.image if asked.turn == "image" else asked.output)
 
 
 def _of_winograd(asked: Convolution) -> int:

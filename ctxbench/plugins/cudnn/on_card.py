@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ctxbench.plugins.cudnn.ask import NoAnswerError, ask
+from ctxbench.plugins.cudnn.ask import Answers, NoAnswerError, ask
 from ctxbench.plugins.cudnn.choice import CALLS, Workspace, convolutions, workspace
 from ctxbench.plugins.cudnn.library import Choice, Convolution
 from ctxbench.plugins.memory.kernels import MemoryRules
@@ -12,6 +12,8 @@ from ctxbench.plugins.memory.profile import MIB, MemoryProfile, MemoryStep
 LIBRARY = "cuDNN convolution"
 # The card whose GPU was compared with the answers.
 COMPARED = "h200"
+# A smaller part of the peak gets no mark.
+WORTH_NAMING = 0.01
 ROUND = MemoryRules("cuda").round
 
 
@@ -22,21 +24,50 @@ def with_workspaces(profile: MemoryProfile, card: str, tf32: bool) -> MemoryProf
     asked = {at: convolutions(step.call, tf32) for at, step in enumerate(profile.timeline) if step.call.packet in CALLS}
     questions = list(dict.fromkeys(each for some in asked.values() for each in some or ()))
     try:
-        answers = ask(card, questions) if questions else None
+        answers = ask(card, questions) if questions else [Answers("", {})]
     except NoAnswerError as error:
         return replace(profile, told=[*profile.told, f"cuDNN was not asked for its workspaces on {card}: {error}."])
-    told = answers.choices if answers else {}
-    found = {each: workspace(each, choice) for each, choice in told.items() if isinstance(choice, Choice)}
-    steps = list(profile.timeline)
+    told = [
+        {each: workspace(each, choice) for each, choice in some.choices.items() if isinstance(choice, Choice)}
+        for some in answers
+    ]
+    found, *others = (_with_each(profile, asked, each) for each in told)
+    said = [*_sentences(card, answers[0].version, told[0])] if told[0] else []
+    for other, some, own in zip(others, answers[1:], told[1:], strict=True):
+        differ = sum(each.bytes != told[0][at].bytes for at, each in own.items() if at in told[0])
+        said.append(
+            f"With cuDNN {some.version} the peak is {other.peak_bytes / MIB:,.1f} MiB, and {differ} of {len(own)} "
+            "convolutions take another workspace."
+        )
+    return replace(found, told=[*profile.told, *said])
+
+
+def _with_each(
+    profile: MemoryProfile, asked: Mapping[int, list[Convolution] | None], found: Mapping[Convolution, Workspace]
+) -> MemoryProfile:
+    """The profile with the workspaces that were found; `asked` has the convolutions of steps by their place."""
+    steps, most = list(profile.timeline), list(profile.timeline)
     marks = dict(profile.marks)
     for at, some in asked.items():
         if some is None or any(each not in found for each in some):
             marks[steps[at].op] = "who computes this convolution, or what it takes, is not known"
         else:
+            most[at] = _with(steps[at], [found[each].most for each in some])
             steps[at] = _with(steps[at], [found[each].bytes for each in some])
+    marks |= _may_be_higher(steps, most)
     libraries = {name: size for name, size in profile.workspaces.items() if name != LIBRARY}
-    said = _sentences(card, answers.version, found) if answers and found else ()
-    return replace(profile, timeline=steps, marks=marks, workspaces=libraries, told=[*profile.told, *said])
+    return replace(profile, timeline=steps, marks=marks, workspaces=libraries)
+
+
+def _may_be_higher(steps: Sequence[MemoryStep], most: Sequence[MemoryStep]) -> dict[str, str]:
+    """A mark for each operator that may lift the peak by a share worth naming; `most` are steps at their highest."""
+    found: dict[str, int] = {}
+    peak = max(step.live_bytes for step in steps)
+    for step in most:
+        if step.live_bytes > (1 + WORTH_NAMING) * peak:
+            found[step.op] = max(step.live_bytes, found.get(step.op, 0))
+    why = "a GPU may take a larger workspace than cuDNN says without one, by what an H200 took: up to"
+    return {op: f"{why} {size / MIB:,.1f} MiB" for op, size in found.items()}
 
 
 def _with(step: MemoryStep, sizes: Sequence[int]) -> MemoryStep:

@@ -10,7 +10,7 @@ import pytest
 
 from ctxbench import devices
 from ctxbench.plugins.cudnn import ask as module
-from ctxbench.plugins.cudnn.ask import NoAnswerError, ask, cards, folder
+from ctxbench.plugins.cudnn.ask import NoAnswerError, ask, cards, folders
 from ctxbench.plugins.cudnn.library import NAME, Choice, Convolution
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +32,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_answers_are_in_the_order_of_the_questions(program: Path) -> None:
     program.write_text(f"{ANSWERS}print('[58, 512, [17]]')\nprint(json.dumps('no configuration'))\n")
     other = replace(ASKED, dtype="float16")
-    found = ask("h200", [ASKED, other])
+    (found,) = ask("h200", [ASKED, other])
     assert found.version == "9.19.0"
     assert found.choices == {ASKED: Choice(58, 512, (17,)), other: "no configuration"}
 
@@ -45,7 +45,7 @@ def test_the_program_gets_the_card_and_nothing_of_cudnn_s_settings(
         f"import os\n{ANSWERS}assert not [each for each in os.environ if each.startswith('CUDNN_')]\n"
         "print(json.dumps([json.loads(lines[0])['properties']['deviceVer'], 0, []]))\n"
     )
-    assert ask("t4", [ASKED]).choices[ASKED] == Choice(750, 0)
+    assert ask("t4", [ASKED])[0].choices[ASKED] == Choice(750, 0)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_what_was_answered_is_kept_until_the_library_changes(
     monkeypatch.delenv("CTXBENCH_NO_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program.write_text(f"{ANSWERS}print('[1, 2, []]')\n")
-    assert ask("h200", [ASKED]).choices[ASKED] == Choice(1, 2)
+    assert ask("h200", [ASKED])[0].choices[ASKED] == Choice(1, 2)
     program.write_text(f"{ANSWERS}print('[3, 4, []]')\n")
-    assert ask("h200", [ASKED]).choices[ASKED] == Choice(1, 2)
-    assert ask("t4", [ASKED]).choices[ASKED] == Choice(3, 4)
+    assert ask("h200", [ASKED])[0].choices[ASKED] == Choice(1, 2)
+    assert ask("t4", [ASKED])[0].choices[ASKED] == Choice(3, 4)
     (tmp_path / NAME).write_bytes(b"another version")
-    assert ask("h200", [ASKED]).choices[ASKED] == Choice(3, 4)
+    assert ask("h200", [ASKED])[0].choices[ASKED] == Choice(3, 4)
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
@@ -93,17 +93,30 @@ def test_a_folder_that_cannot_be_written_keeps_nothing_and_stops_nothing(
     cache.mkdir(mode=stat.S_IREAD | stat.S_IEXEC)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     program.write_text(f"{ANSWERS}print('[1, 2, []]')\n")
-    assert ask("h200", [ASKED]).choices[ASKED] == Choice(1, 2)
+    assert ask("h200", [ASKED])[0].choices[ASKED] == Choice(1, 2)
 
 
 def test_a_place_without_the_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.FOLDER_ENV, str(tmp_path))
-    with pytest.raises(NoAnswerError, match=r"CTXBENCH_CUDNN is .*, where there is no libcudnn"):
-        folder()
+    with pytest.raises(NoAnswerError, match=r"CTXBENCH_CUDNN names .*, where there is no libcudnn"):
+        folders()
     monkeypatch.delenv(module.FOLDER_ENV)
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(NoAnswerError, match="there is none here"):
-        folder()
+        folders()
+
+
+def test_several_libraries_are_asked_in_their_order(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / NAME).write_bytes(b"")
+    monkeypatch.setenv(module.FOLDER_ENV, os.pathsep.join([str(tmp_path), str(tmp_path / "newer")]))
+    program.write_text(
+        "import json, sys\nfolder = json.loads(sys.stdin.readline())['folder']\n"
+        "print(92000 if folder.endswith('newer') else 91900)\nprint('[1, 2, []]')\n"
+    )
+    assert [each.version for each in ask("h200", [ASKED])] == ["9.19.0", "9.20.0"]
 
 
 def test_a_card_without_properties_is_told(program: Path) -> None:

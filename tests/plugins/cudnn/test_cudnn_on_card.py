@@ -26,9 +26,9 @@ def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tell], list[Convolution]]
     def use(answer: Tell) -> list[Convolution]:
         asked: list[Convolution] = []
 
-        def ask(card: str, questions: Sequence[Convolution]) -> Answers:
+        def ask(card: str, questions: Sequence[Convolution]) -> list[Answers]:
             asked.extend(questions)
-            return Answers("9.19.0", {each: answer(each) for each in questions})
+            return [Answers("9.19.0", {each: answer(each) for each in questions})]
 
         monkeypatch.setattr(module, "ask", ask)
         return asked
@@ -89,10 +89,22 @@ def test_a_rule_s_workspace_and_a_card_that_was_not_compared_are_told(
     assert confirmed == "No t4 has confirmed these workspaces: they were compared with an H200 alone."
 
 
+def test_what_may_lift_the_peak_is_marked_with_how_much(tell: Callable[[Tell], list[Convolution]]) -> None:
+    image = torch.empty(1, 20, 32, 32, dtype=torch.float16)
+    plain = predict_peak(nn.Conv2d(20, 16, 1, bias=False).half(), image, mode="train")
+    tell(lambda each: Choice(65, 0, (62,) if each.turn == "weight" else ()))
+    found = on_card(plain, "h200", tf32=False)
+    (reason,) = (found.marks[op] for op in set(found.marks) - set(plain.marks))
+    assert found.peak_bytes == plain.peak_bytes + -(-4 * 20 * 16 // 512) * 512
+    assert reason.endswith(f"up to {(plain.peak_bytes + 18 * 4 * 20 * 16) / 2**20:,.1f} MiB")
+    tell(lambda each: Choice(65, 0))
+    assert not set(on_card(plain, "h200", tf32=False).marks) - set(plain.marks)
+
+
 def test_where_cudnn_does_not_answer_the_peak_stays_and_a_sentence_says_why(
     tell: Callable[[Tell], list[Convolution]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(card: str, questions: Sequence[Convolution]) -> Answers:
+    def refuse(card: str, questions: Sequence[Convolution]) -> list[Answers]:
         raise NoAnswerError("there is none here")
 
     monkeypatch.setattr(module, "ask", refuse)
@@ -103,6 +115,20 @@ def test_where_cudnn_does_not_answer_the_peak_stays_and_a_sentence_says_why(
     plain, found = profiles("train")
     assert found.peak_bytes == plain.peak_bytes
     assert set(found.marks) - set(plain.marks) == {"aten.convolution.default", "aten.convolution_backward.default"}
+
+
+def test_a_second_library_is_compared_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(card: str, questions: Sequence[Convolution]) -> list[Answers]:
+        sizes = {"9.10.1": 2**20, "9.20.0": 2**21}
+        return [Answers(name, {each: Choice(7, size) for each in questions}) for name, size in sizes.items()]
+
+    monkeypatch.setattr(module, "ask", ask)
+    plain, found = profiles("infer")
+    assert found.peak_bytes == plain.peak_bytes + 2**20
+    more = (plain.peak_bytes + 2**21) / 2**20
+    assert found.told[1:] == [
+        f"With cuDNN 9.20.0 the peak is {more:,.1f} MiB, and 1 of 1 convolutions take another workspace."
+    ]
 
 
 def test_what_needs_no_cudnn_is_left_as_it_is(tell: Callable[[Tell], list[Convolution]]) -> None:

@@ -1,0 +1,62 @@
+"""Predicts the peaks that a GPU has measured with cuDNN's workspaces on its card, and without.
+
+Run: python research/cudnn_peaks.py results/gpu-NAME CARD   (with the extra cudnn, or a torch with CUDA)
+
+It reads `peaks.csv` and writes `cudnn-peaks.csv` beside it: the peak in bytes without and with workspaces, and the
+operators that are marked in each. float32 is without TF32, as it was measured.
+"""
+
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from unittest.mock import patch
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+
+from gpu_step import CELLS, Case  # noqa: E402  # in the folder above
+
+from ctxbench.plugins.cudnn import on_card  # noqa: E402
+from ctxbench.plugins.cudnn.ask import Answers, ask  # noqa: E402
+from ctxbench.plugins.cudnn.choice import CALLS, convolutions  # noqa: E402
+from ctxbench.plugins.cudnn.library import Convolution  # noqa: E402
+from ctxbench.plugins.memory.predict import predict_peak  # noqa: E402
+from ctxbench.plugins.memory.profile import MemoryProfile  # noqa: E402
+
+COLUMNS = ("plain_bytes", "plain_marks", "bytes", "marks")
+
+
+def main(folder: Path, card: str) -> None:
+    with (folder / "peaks.csv").open(newline="", encoding="utf-8") as file:
+        cases = [tuple(row[key] for key in CELLS) for row in csv.DictReader(file) if not row["refused"]]
+    plain = {case: profile(*case) for case in cases}
+    asked = dict.fromkeys(
+        each
+        for found in plain.values()
+        for step in found.timeline
+        if step.call.packet in CALLS
+        for each in convolutions(step.call, tf32=False) or ()
+    )
+    answers, *_ = ask(card, [*asked])  # of all peaks at once
+
+    def kept(card: str, some: Sequence[Convolution]) -> list[Answers]:
+        return [Answers(answers.version, {each: answers.choices[each] for each in some})]
+
+    path = folder / "cudnn-peaks.csv"
+    with patch.object(on_card, "ask", kept), path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*CELLS, *COLUMNS])
+        for case, found in plain.items():
+            told = on_card.with_workspaces(found, card, tf32=False)
+            both = (found.peak_bytes, " ".join(found.marks), told.peak_bytes, " ".join(told.marks))
+            writer.writerow([*case, *both])
+
+
+def profile(module: str, mode: str, dtype: str, shape: str) -> MemoryProfile:
+    case = Case(module, mode, dtype, tuple(map(int, shape.split("x"))))  # type: ignore[arg-type]  # words of a table
+    return predict_peak(*case.built("meta"), mode=case.mode)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
