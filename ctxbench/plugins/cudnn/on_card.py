@@ -10,8 +10,8 @@ from ctxbench.plugins.memory.kernels import MemoryRules
 from ctxbench.plugins.memory.profile import MIB, MemoryProfile, MemoryStep
 
 LIBRARY = "cuDNN convolution"
-# The card whose GPU was compared with the answers.
-COMPARED = "h200"
+# The card and the versions whose answers were compared with a GPU; the second gives those of the first.
+COMPARED, VERSIONS = "h200", ("9.19.", "9.20.")
 # A smaller part of the peak gets no mark.
 WORTH_NAMING = 0.01
 ROUND = MemoryRules("cuda").round
@@ -97,8 +97,8 @@ def _sentences(card: str, version: str, found: Mapping[Convolution, Workspace]) 
             "ones): a rule tells their workspace, up to "
             f"{max(each.bytes for each in ruled) / MIB:,.1f} MiB."
         )
-    if card != COMPARED:
-        yield f"No {card} has confirmed these workspaces: they were compared with an {COMPARED.upper()} alone."
+    if card != COMPARED or not version.startswith(VERSIONS):
+        yield f"These workspaces were compared with an {COMPARED.upper()} and cuDNN {VERSIONS[0]}x alone."
 
 
 def _said(asked: Convolution) -> str:
