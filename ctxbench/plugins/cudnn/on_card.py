@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import torch
+
 from ctxbench.plugins.cudnn.ask import Answers, NoAnswerError, ask
 from ctxbench.plugins.cudnn.choice import CALLS, Workspace, convolutions, workspace
 from ctxbench.plugins.cudnn.library import Choice, Convolution
@@ -24,6 +26,7 @@ def with_workspaces(profile: MemoryProfile, card: str, tf32: bool) -> MemoryProf
     asked = {at: convolutions(step.call, tf32) for at, step in enumerate(profile.timeline) if step.call.packet in CALLS}
     questions = list(dict.fromkeys(each for some in asked.values() for each in some or ()))
     try:
+        _check_settings()
         answers = ask(card, questions) if questions else [Answers("", {})]
     except NoAnswerError as error:
         return replace(profile, told=[*profile.told, f"cuDNN was not asked for its workspaces on {card}: {error}."])
@@ -40,6 +43,14 @@ def with_workspaces(profile: MemoryProfile, card: str, tf32: bool) -> MemoryProf
             "convolutions take another workspace."
         )
     return replace(found, told=[*profile.told, *said])
+
+
+def _check_settings() -> None:
+    """NoAnswerError where PyTorch is set to choose otherwise than by cuDNN's heuristics alone."""
+    if torch.backends.cudnn.benchmark:
+        raise NoAnswerError("torch.backends.cudnn.benchmark is on, so that PyTorch takes the fastest kernel by trying")
+    if torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled():
+        raise NoAnswerError("PyTorch is set to be deterministic, and leaves out kernels that are not")
 
 
 def _with_each(

@@ -117,6 +117,18 @@ def test_where_cudnn_does_not_answer_the_peak_stays_and_a_sentence_says_why(
     assert set(found.marks) - set(plain.marks) == {"aten.convolution.default", "aten.convolution_backward.default"}
 
 
+@pytest.mark.parametrize("setting", ["benchmark", "deterministic"])
+def test_a_setting_that_changes_the_choice_is_refused(
+    tell: Callable[[Tell], list[Convolution]], monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    asked = tell(lambda each: Choice(7, 1000))
+    monkeypatch.setattr(torch.backends.cudnn, setting, True)
+    plain, found = profiles("infer")
+    assert found.peak_bytes == plain.peak_bytes
+    assert setting in found.told[0]
+    assert not asked
+
+
 def test_a_second_library_is_compared_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(card: str, questions: Sequence[Convolution]) -> list[Answers]:
         sizes = {"9.10.1": 2**20, "9.20.0": 2**21}
