@@ -73,3 +73,15 @@ def test_a_file_that_sets_it_has_its_row_and_a_note(tmp_path: Path) -> None:
         assert (rows[name]["status"], rows[name]["params"]) == ("ok", 20), rows[name]["message"]
         told = [str(note) for note in rows[name]["notes"] if "fp32_precision" in str(note)]
         assert [noted in each for each in told] == [True] * bool(noted)
+
+
+def test_autocast_and_flushed_denormals_that_a_file_switches_on_are_changed_settings() -> None:
+    before = global_settings.settings()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert global_settings.changed(before) == ["torch.is_autocast_enabled changes from [] to ['cpu']"]
+    try:
+        can = torch.set_flush_denormal(True)
+        assert global_settings.changed(before) == ["torch.set_flush_denormal changes from False to True"] * can
+    finally:
+        torch.set_flush_denormal(False)
+    assert global_settings.changed(before) == []

@@ -108,6 +108,15 @@ def test_what_is_no_message_is_refused(content: bytes) -> None:
         decode(content)
 
 
+def test_a_message_for_which_no_memory_is_left_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(line: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("ctxbench.worker.lines.json.loads", full)
+    with pytest.raises(ProtocolError, match=r"no known message: .*MemoryError"):
+        decode(b'{"type": "Started", "pid": 1}')
+
+
 def test_a_misspelt_column_is_an_error_and_not_lost() -> None:
     record = Record("c", "sa", "SA", "f", "m:C", "{}", "", 1, 8, 4, 4, "float32", "contiguous", "eager", None, "cpu")
     with pytest.raises(AttributeError):

@@ -1,5 +1,6 @@
 """Odd surroundings of ctxbench, and what the tests see of those of the person who starts them."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import surroundings
+from forked import in_fork
 
 import ctxbench
 from ctxbench.results.run_folder import RunFolder
@@ -92,3 +94,14 @@ def test_the_homes_of_tests_that_were_killed_are_removed(tmp_path: Path) -> None
         assert {*tmp_path.iterdir()} == {used, last, tmp_path / f"{surroundings.HOME}other"}
         assert killed != last
     assert not used.exists()
+
+
+def test_figures_are_drawn_where_a_notebook_names_a_backend_that_is_not_installed() -> None:
+    named = "module://matplotlib_inline_of_another_environment.backend_inline"
+    assert in_fork(_backend_beside, named) == ("agg", named)
+
+
+def _backend_beside(named: str) -> tuple[str, str]:
+    os.environ["MPLBACKEND"] = named
+    importlib.import_module("ctxbench.report.figures")
+    return importlib.import_module("matplotlib").get_backend(), os.environ["MPLBACKEND"]

@@ -18,6 +18,12 @@ def _precision(name: str) -> Any:
     return attrgetter(name.removeprefix("torch."))(torch)
 
 
+def _flushes_denormals() -> bool:
+    """Return whether a number too small to have all its digits becomes 0, which PyTorch does not say."""
+    least = torch.full((), 5e-324, dtype=torch.float64, device="cpu")
+    return (least * 1).item() == 0
+
+
 SETTINGS: dict[str, Callable[[], Any]] = {
     THREADS: torch.get_num_threads,
     "torch.get_default_dtype": torch.get_default_dtype,
@@ -25,6 +31,8 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.is_grad_enabled": torch.is_grad_enabled,
     "torch.is_anomaly_enabled": torch.is_anomaly_enabled,
     "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
+    "torch.is_autocast_enabled": lambda: [each for each in ("cpu", "cuda") if torch.is_autocast_enabled(each)],
+    "torch.set_flush_denormal": _flushes_denormals,
     **{name: partial(_precision, name) for name in PRECISIONS},
     "torch.backends.cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
     "torch.backends.cudnn.deterministic": lambda: torch.backends.cudnn.deterministic,

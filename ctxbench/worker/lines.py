@@ -65,6 +65,6 @@ def _decode(line: bytes, kinds: Sequence[type]) -> Any:
         if name not in [kind.__name__ for kind in kinds]:
             raise ValueError(f"unknown type {name!r}")
         return _ADAPTERS[name].validate_python(content)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
         reason = str(error).partition("\n")[0]
         raise ProtocolError(f"no known message: {line[:200]!r} ({type(error).__name__}: {reason})") from None
