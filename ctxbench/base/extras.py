@@ -10,7 +10,16 @@ from ctxbench.plugin import brought
 PACKAGES = {
     "networks": ("timm", "torchvision"),
     "detectors": ("ultralytics",),
-    "public": ("monai", "axial_attention", "local_attention"),
+    "public": (
+        "monai",
+        "axial_attention",
+        "local_attention",
+        "timm",
+        "diffusers",
+        "segmentation_models_pytorch",
+        "vit_pytorch",
+        "ultralytics",
+    ),
 }
 
 
