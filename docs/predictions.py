@@ -29,6 +29,8 @@ from band_widths import CARDS
 STORED = ROOT / "results" / "prediction"
 # A prediction within this factor of a measured time is counted as near.
 NEAR = 1.5
+# Ends of the classes of predicted ratios.
+RATIOS = [1.0, 1.2, 1.5, 2.0, 3.0, math.inf]
 # What the passes are of that a source measured.
 OF = {"NeuSight passes": "language models, float32", "timm": "vision networks, AMP in float16"}
 # Below this share in the 80 % band a card is named.
@@ -77,6 +79,38 @@ def block_passes() -> pd.DataFrame:
 def passes(name: str = "validation") -> pd.DataFrame:
     """The measured passes that no prediction was fitted to, with ratio and whether the band holds; or `networks`."""
     return _with_ratio(pd.read_csv(STORED / f"{name}.csv.gz"))
+
+
+def block_orders() -> str:
+    """How often the order of two blocks' predicted times is that of the measured ones, by the predicted ratio."""
+    pairs = block_pairs()
+    found = pairs.groupby(pd.cut(pairs["apart"], RATIOS, right=False), observed=True)
+    rows = []
+    for group, own in found:
+        shares = [own[own["mode"] == mode]["right"].mean() for mode in MODES]
+        rows.append((_bounds(group), f"{len(own):,}", *(f"{share:.0%}" for share in shares)))
+    headings = [f"order right, {mode}" for mode in MODES]
+    return markdown({"predicted ratio": "label", "pairs": "counted", **dict.fromkeys(headings, "ratio")}, rows)
+
+
+def block_pairs() -> pd.DataFrame:
+    """Pairs of blocks measured on a GPU in one mode, dtype and size: the larger predicted time over the smaller one,
+    and whether the order is right.
+    """
+    found = block_passes()
+    sizes = found["what"].str.rpartition(" ")[2]
+    pairs = [
+        (mode, ratio, (measured > 1) == (predicted > 1))
+        for (mode, *_), own in found.groupby(["mode", "source", sizes])
+        for one, two in combinations(own[["predicted_ms", "measured_ms"]].to_numpy(), 2)
+        for predicted, measured in [one / two]
+        for ratio in [max(predicted, 1 / predicted)]
+    ]
+    return pd.DataFrame(pairs, columns=["mode", "apart", "right"])
+
+
+def _bounds(ratios: pd.Interval) -> str:
+    return f"{ratios.left:g} to {ratios.right:g}" if math.isfinite(ratios.right) else f"{ratios.left:g} and more"
 
 
 def _with_ratio(frame: pd.DataFrame) -> pd.DataFrame:

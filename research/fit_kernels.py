@@ -13,7 +13,7 @@ from prediction_data import Measured
 from scipy.optimize import least_squares
 
 from ctxbench.base.number import CONFIDENCE, CONFIDENCE_SDS
-from ctxbench.plugins.predict.rates import Factor, conversion_s, itemsize, parts, shared, sustained, unit_of
+from ctxbench.plugins.predict.rates import Factor, conversion_s, parts, shared, sustained, unit_of
 
 # Where the fits of each class begin, of which the best counts: shares of peak and of bandwidth, microseconds of a call
 # that is measured alone.
@@ -81,7 +81,7 @@ def kernels_of(measured: Iterable[Measured]) -> dict[Group, Kernels]:
 
 
 def _table(measured: Sequence[Measured]) -> Kernels:
-    ways = [list(each.work.ways(each.sheet, itemsize(each.dtype))) for each in measured]
+    ways = [list(each.work.ways(each.sheet, each.dtype)) for each in measured]
     most = max(map(len, ways))
     # A kernel with fewer ways has its last one twice.
     table = np.array([own + own[-1:] * (most - len(own)) for own in ways])

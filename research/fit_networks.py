@@ -19,7 +19,6 @@ from ctxbench.plugins.predict.rates import (
     Rate,
     class_of,
     conversion_s,
-    itemsize,
     parts,
     rate,
     sustained,
@@ -91,7 +90,7 @@ class Table:
                 known.setdefault(group, start)
                 unit = unit_of(work, dtype)
                 peak = each.sheet.peak(unit) * float(sustained(each.sheet.watts_per_tflops(unit), start.watts))
-                ways = list(work.ways(each.sheet, itemsize(dtype)))
+                ways = list(work.ways(each.sheet, dtype))
                 (one, two) = (ways[0], ways[-1])
                 place = index.setdefault(group, len(index))
                 converted = conversion_s(work, each.sheet, dtype)

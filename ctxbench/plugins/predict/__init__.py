@@ -48,7 +48,10 @@ PLUGIN = Plugin(
             "{share:.0%} of the time is in classes without measurements: {classes}.",
             "A part of the time is in classes without measurements: {classes}.",
         ),
-        "time_card": "No kernel of this card was measured in {dtype}: other cards stand for it, and the band is wider.",
+        "time_card": (
+            "A part of the time is in kernels of which none was measured on this card in {dtype}: other cards stand "
+            "for it, and the band is wider."
+        ),
         "time_unknown": "Of no known class, their bytes alone are counted: {operators}.",
         "time_dtype": "No efficiencies of some classes were measured in {dtype}: those of another dtype stand in.",
         "time_layout": (

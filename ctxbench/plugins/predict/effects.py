@@ -39,7 +39,8 @@ def effects_of(sheet: DeviceSpec, era: Era, dtype: str = "float32") -> Effects:
         if key in found.devices
     ]
     card = "known" if known else "unknown"
-    return Effects(known[0] if known else 0.0, 0.0, found.errors[card], knows_card=bool(known))
+    classes = found.hopper if sheet.is_hopper and era == "cuda" else {}
+    return Effects(known[0] if known else 0.0, 0.0, found.errors[card], knows_card=bool(known), classes=classes)
 
 
 def compared(sheet: DeviceSpec) -> list[tuple[str, int, str]]:

@@ -13,11 +13,14 @@ PEAKS = ("float32", "tf32", "float16")
 
 def measured_dtypes() -> dict[str, str]:
     """By the title of a device: the dtypes that its factors were measured in, and with which software."""
-    from ctxbench.plugins.predict.rates import calibration  # imports numpy, which the names of devices do not need
+    # imports numpy, which the names of devices do not need
+    from ctxbench.plugins.predict.rates import HOPPER_CARD, calibration
 
     found: dict[str, list[str]] = defaultdict(list)
     for title, dtype, era in sorted(calibration().devices):
         found[title].append(f"{dtype} ({era})")
+    for dtype in sorted({each.partition("|")[2] for each in calibration().hopper}):
+        found[HOPPER_CARD].append(f"{dtype} (some classes)")
     return {title: ", ".join(own) for title, own in found.items()}
 
 

@@ -105,7 +105,8 @@ class PassTime:
 def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "float32", era: Era = "cuda") -> PassTime:
     """The time of a pass with these operators. UsageError if the device has no unit for `dtype`.
 
-    Under autocast each operator has a dtype of its own, and so has one in float64.
+    Each operator computes in the dtype of its arguments: `dtype` says what products in float32 may do, and the notes
+    are about it.
     """
     kernels = _kernels(operators, sheet, dtype, era)
     launches = len(kernels) * sheet.launch_s * 1e3
@@ -171,14 +172,22 @@ def _kernels(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str, era: 
         PredictedKernel(each, work, own, *priced(work, own))
         for each in operators
         for work in each.works
-        for own in (each.dtype if autocast or each.dtype == "float64" else _computed_in(work, dtype, sheet),)
+        for own in (_computed_in(work, each.dtype, dtype, sheet),)
     )
 
 
-def _computed_in(work: Work, dtype: str, sheet: DeviceSpec) -> str:
-    if dtype != TF32_CONVOLUTIONS:
-        return dtype
-    return TF32 if "convolution" in work.kind and TF32 in sheet.peak_tflops else "float32"
+def _computed_in(work: Work, own: str, dtype: str, sheet: DeviceSpec) -> str:
+    """The dtype that a kernel computes in, of arguments in `own` in a pass in `dtype`.
+
+    Contiguous depthwise convolutions in bfloat16 go to PyTorch's own kernel, which computes in float32: of 16 bits,
+    cuDNN gets float16 and channels last (`use_cudnn_depthwise` of aten/src/ATen/native/Convolution.cpp).
+    """
+    if own == "bfloat16" and work.kind == "depthwise convolution" and not work.channels_last:
+        return "float32"
+    if own != "float32" or dtype not in (TF32, TF32_CONVOLUTIONS):
+        return own
+    takes_tf32 = dtype == TF32 or ("convolution" in work.kind and TF32 in sheet.peak_tflops)
+    return TF32 if takes_tf32 else "float32"
 
 
 def _priced(work: Work, found: Rate, on: tuple[DeviceSpec, str, Era]) -> tuple[Rate, float, Bound]:

@@ -1,8 +1,9 @@
 """Efficiency of each class of kernels against a data sheet's figures: fitted to measured kernels, or assumed.
 
-`efficiencies.csv` and `devices.csv` are written by research/calibrate_time.py, `errors.csv` by research/band_widths.py;
-their first lines say from what. The error of a predicted time has parts: the device's, which all its kernels share; of
-a class without measurements; of the kernels in one pass. `effects` says which are known of a device.
+`efficiencies.csv` and `devices.csv` are written by research/calibrate_time.py, `errors.csv` by research/band_widths.py,
+`hopper.csv` by research/fit_hopper.py; their first lines say from what. The error of a predicted time has parts: the
+device's, which all its kernels share; of a class without measurements; of the kernels in one pass. `effects` says which
+are known of a device.
 """
 
 import csv
@@ -17,7 +18,7 @@ import numpy as np
 from ctxbench.base import disk
 from ctxbench.base.dtypes import TF32
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.plugins.predict.work import CHANNELS_LAST, NARROW, Class, Work
+from ctxbench.plugins.predict.work import CHANNELS_LAST, NARROW, Class, Work, itemsize
 
 Era = Literal["cuda", "cuda-2020"]
 # The host's time for an operator in eager mode: the middle of the 80 % band from 8 to 64, which launch-bound networks
@@ -40,6 +41,8 @@ LAYOUT_SD = 0.4  # of a layout that was not measured: as narrow convolutions in 
 # The share of the bandwidth of conversions between layouts, with which timm's networks in both layouts agree best. It
 # is above 1: some maps are not converted, or are still in the cache.
 CONVERSION = 1.2
+# The card whose kernels tell the classes of Hopper cards.
+HOPPER_CARD = "NVIDIA H200"
 # What a gradient that was not measured differs by from its forward kernel: as gradients do that were.
 TURN_SD = 0.35
 
@@ -74,7 +77,7 @@ class Rate:
 
     def seconds(self, work: Work, sheet: DeviceSpec, dtype: str, era: Era = "cuda") -> tuple[float, bool]:
         """The time of a kernel without its launch, and whether arithmetic bounds it."""
-        flops, moved = np.array(list(work.ways(sheet, itemsize(dtype)))).T
+        flops, moved = np.array(list(work.ways(sheet, dtype))).T
         unit = unit_of(work, dtype)
         peak = sheet.peak(unit) * sustained(sheet.watts_per_tflops(unit), self.watts)
         arithmetic, transfer = parts(flops, moved, self.compute, self.bandwidth, peak, sheet.bandwidth)
@@ -95,10 +98,6 @@ def conversion_s(work: Work, sheet: DeviceSpec, dtype: str) -> float:
     """Seconds to convert maps for tensor cores: kernels for 16 bits read channels last, those for TF32 both layouts."""
     converts = sheet.has_tensor_cores and work.is_product and itemsize(dtype) == 2
     return work.converted_bytes / (CONVERSION * sheet.bandwidth) if converts else 0.0
-
-
-def itemsize(dtype: str) -> int:
-    return {"float64": 8, "float16": 2, "bfloat16": 2}.get(dtype, 4)
 
 
 def parts(flops: Any, moved: Any, compute: Any, bandwidth: Any, peak: Any, memory: Any) -> tuple[Any, Any]:
@@ -162,7 +161,8 @@ class Effects:
     """Effects of a device: the factor that its classes share with its error, and each class's own.
 
     A class's logarithm is `(1 - weight) * shared + weight * measured`, with an error of its own. `card_sd` is what the
-    device at hand may differ by in all classes alike, `least_sd` the least that its classes differ by.
+    device at hand may differ by in all classes alike, `least_sd` the least that its classes differ by. `classes` have,
+    of a card whose architecture was measured by class (`hopper_class`), the logarithm of the factor and its error.
     """
 
     shared: float
@@ -171,6 +171,7 @@ class Effects:
     measured: Mapping[str, Factor] = field(default_factory=dict)
     least_sd: float = 0.0
     knows_card: bool = True
+    classes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def of(self, group: str, sd: float, size: float) -> tuple[float, float, float]:
         """The logarithm of a class's factor, its share of the device's error, and its own error."""
@@ -199,6 +200,9 @@ def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
     dtype_known = dtype if own == "float32" else own
     group = next((each for each in groups if f"{each}|{dtype_known}" in known.measured), groups[-1])
     log, device, own_sd = known.of(f"{group}|{dtype_known}", found.sd, work.bytes)
+    own_class = known.classes.get(hopper_class(work, dtype))
+    if own_class:
+        log, own_sd, own, spread = log + own_class[0], own_class[1], dtype, 0.0
     dense_last = work.channels_last and work.kind not in NARROW and unit_of(work, dtype) == "float32"
     has_layout = not dense_last and groups[-1].endswith(CHANNELS_LAST) == work.group.endswith(CHANNELS_LAST)
     return Rate(
@@ -211,9 +215,19 @@ def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
         within=calibration().kernel_sd,
         has_dtype=found.assumed or own == dtype,
         has_layout=has_layout,
-        is_assumed=found.assumed and f"{group}|{dtype_known}" not in known.measured,
-        knows_card=known.knows_card,
+        is_assumed=found.assumed and f"{group}|{dtype_known}" not in known.measured and not own_class,
+        knows_card=known.knows_card or bool(own_class),
     )
+
+
+def hopper_class(work: Work, dtype: str) -> str:
+    """The class of a kernel in the table of NVIDIA's Hopper cards, such as `convolution, weight gradient|float32`.
+
+    All dense convolutions are of one, and both dtypes of 16 bits.
+    """
+    is_dense = "convolution" in work.kind and work.kind not in NARROW
+    kind = work.group.replace(work.kind, "convolution") if is_dense else work.group
+    return f"{kind}|{'16 bits' if itemsize(dtype) == 2 else dtype}"
 
 
 # Whose efficiencies a dtype takes where its own were not measured: first those of the same unit.
@@ -252,7 +266,8 @@ class Calibration:
     """Fitted values: efficiencies by class and dtype; the logarithm of a card's factor, by title, dtype and era.
 
     `watts` of float32's units and of tensor cores ("float16"); `errors` of a card that is "known" or "unknown", and
-    of "training": what a pass with gradients has beside. `kernel_sd` of a class's kernels in one pass.
+    of "training": what a pass with gradients has beside. `kernel_sd` of a class's kernels in one pass. `hopper`: of
+    classes on Hopper cards the logarithm of the factor, and its error.
     """
 
     efficiencies: Mapping[tuple[str, str], Efficiency]
@@ -260,11 +275,12 @@ class Calibration:
     watts: Mapping[str, float]
     errors: Mapping[str, float]
     kernel_sd: float
+    hopper: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @cache
 def calibration() -> Calibration:
-    """The three files."""
+    """The four files."""
     rows = _rows("efficiencies.csv")
     watts = {row["dtype"]: float(row["watts"]) for row in rows if row["class"] == "any"}
     (kernel_sd,) = {float(row["sd"]) for row in rows if row["class"] == "any"}
@@ -277,7 +293,11 @@ def calibration() -> Calibration:
         (row["device"], row["dtype"], row["era"]): math.log(float(row["factor"])) for row in _rows("devices.csv")
     }
     errors = {row["of"]: float(row["sd"]) for row in _rows("errors.csv")}
-    return Calibration(efficiencies, devices, watts, errors, kernel_sd)
+    hopper = {
+        f"{row['class']}|{row['dtype']}": (math.log(float(row["factor"])), float(row["sd"]))
+        for row in _rows("hopper.csv")
+    }
+    return Calibration(efficiencies, devices, watts, errors, kernel_sd, hopper)
 
 
 def _rows(name: str) -> list[dict[str, str]]:

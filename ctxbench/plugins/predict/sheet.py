@@ -64,6 +64,11 @@ class DeviceSpec(BaseModel):
         """By the peaks: TF32 is of tensor cores alone, and other units are at most twice as fast in float16."""
         return "tf32" in self.peak_tflops or self.peak_tflops.get("float16", 0) > 2.5 * self.peak_tflops["float32"]
 
+    @property
+    def is_hopper(self) -> bool:
+        """Return whether it is a card of NVIDIA's Hopper architecture, by the driver's name of it."""
+        return self.title.startswith(("NVIDIA H100", "NVIDIA H200"))
+
     def watts_per_tflops(self, dtype: str) -> float:
         """The board's power over its peak in a dtype: what limits the clock; infinite if it is not known.
 

@@ -61,8 +61,20 @@ BLOCK_RATE = 10e9
 # Seconds of one thread for a number that it reads and writes: EfficientFormerV2, which timm measured on four cards,
 # takes 0.24 to 0.38 microseconds for each map that it upsamples.
 THREAD_S = 0.3e-6
+# That of one thread for a tap of a depthwise filter in PyTorch's own kernel, where each output has a thread
+# (aten/src/ATen/native/cuda/DepthwiseConv2d.cu), over the share of its class, 0.54: filters as large as the map take 81
+# to 89 ns a tap on an H200.
+TAP_S = 46e-9
+# That of a tile for a step of the depth of a product in a batch, whose depth cuBLAS does not split, over the share of
+# the bandwidth of its class, 0.49: linear attention's products over 16,384 positions take 32 to 39 ns a position on an
+# H200.
+DEPTH_S = 17e-9
 # Winograd's F(4 x 4, 3 x 3) (Lavin and Gray, CVPR 2016): 36 products for each 4 x 4 outputs.
 _WINOGRAD = 4
+
+
+def itemsize(dtype: str) -> int:
+    return {"float64": 8, "float16": 2, "bfloat16": 2}.get(dtype, 4)
 
 
 @dataclass(frozen=True)
@@ -123,8 +135,8 @@ class Work:
     place. `flops` counts other arithmetic. `steps` are dependent ones that cannot overlap, as a solver's, and
     `single` says that it solves one matrix, no batch. A reduction reads its rows of `row_bytes` twice: if those in
     flight do not fit into the L2 cache, from memory (`again_bytes`). `blocks`: as many processors can be busy; 0: all.
-    `serial_s` are seconds of one block of threads, however many there are. `converted_bytes` are moved beside the
-    kernel to take maps to channels last and back, which is how tensor cores read them.
+    `serial_s` are seconds of one thread or block of threads, however many there are. `converted_bytes` are moved beside
+    the kernel to take maps to channels last and back, which is how tensor cores read them.
     """
 
     kind: Class
@@ -153,7 +165,7 @@ class Work:
         """Return whether tensor cores can compute it."""
         return self.kind == "fused attention" or (self.product is not None and self.kind != "depthwise convolution")
 
-    def ways(self, sheet: DeviceSpec, itemsize: int = 4) -> Iterator[tuple[float, float]]:
+    def ways(self, sheet: DeviceSpec, dtype: str = "float32") -> Iterator[tuple[float, float]]:
         """FLOPs and bytes of each way to compute it; the fastest counts."""
         # What a pooling window costs beside its bytes was measured on GPUs.
         flops = 0.0 if self.kind == "pooling" and sheet.backend == "cpu" else self.flops
@@ -163,9 +175,17 @@ class Work:
         in_flight = _ROWS_IN_FLIGHT * sheet.processors * self.row_bytes
         again = self.again_bytes if in_flight > _L2_SHARE * sheet.l2_mib * 2**20 else 0
         moved = (self.bytes + again) * max(1.0, sheet.processors / self.blocks if self.blocks else 1.0)
-        yield flops, max(moved, self.serial_s * sheet.bandwidth if sheet.backend == "cuda" else 0.0)
-        if self.winograd is not None and sheet.backend == "cuda":
-            yield self.winograd.tiled_flops(sheet.processors), float(self.winograd.elements * itemsize)
+        yield flops, max(moved, self._alone_s(dtype) * sheet.bandwidth if sheet.backend == "cuda" else 0.0)
+        # On Hopper cuDNN has no engine of Winograd for float32 without TF32.
+        if self.winograd is not None and sheet.backend == "cuda" and not (sheet.is_hopper and dtype == "float32"):
+            yield self.winograd.tiled_flops(sheet.processors), float(self.winograd.elements * itemsize(dtype))
+
+    def _alone_s(self, dtype: str) -> float:
+        """Seconds of one thread, block of threads or tile, over the share of the bandwidth of its class."""
+        sides = self.product
+        if sides and sides.batch > 1 and self.kind.endswith(" product") and dtype == "float32":
+            return sides.k * DEPTH_S
+        return self.serial_s
 
 
 def matrix_product(sides: Product, itemsize: int = 4, more: int = 0) -> Work:
@@ -208,12 +228,14 @@ class Convolution:
         unfolded = Product(self.groups, *_turned(places, across, taps, turn))
         winograd = self._winograd(turn) if self.kind == "convolution 3x3" else None
         converts = self.kind not in NARROW and not self.channels_last
+        by_thread = self.kind == "depthwise convolution" and not self.channels_last and turn != "weight gradient"
         return Work(
             self.kind,
             itemsize * (maps + weights),
             unfolded,
             winograd,
             turn=turn,
+            serial_s=math.prod(self.kernel) * TAP_S if by_thread else 0.0,
             converted_bytes=2 * itemsize * maps if converts else 0,
             channels_last=self.channels_last,
         )

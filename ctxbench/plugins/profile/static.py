@@ -26,9 +26,8 @@ from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.predict.operators import Operator, dtype_of, operators_in, works
 from ctxbench.plugins.predict.passes import PassTime, time_of
-from ctxbench.plugins.predict.rates import itemsize
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.plugins.predict.work import Work
+from ctxbench.plugins.predict.work import Work, itemsize
 from ctxbench.plugins.profile.costs import Costs, Roof, Span
 from ctxbench.plugins.profile.profile import Pass
 

@@ -1,0 +1,118 @@
+"""Which kernel runs on a GPU, and in which dtype: what PyTorch's sources and kernels measured on an H200 say."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ctxbench.plugins.predict.effects import effects_of
+from ctxbench.plugins.predict.operators import operators_of
+from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.rates import calibration, hopper_class, rate
+from ctxbench.plugins.predict.sheet import sheet
+from ctxbench.plugins.predict.work import DEPTH_S, TAP_S, Convolution, Product, matrix_product
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def test_bfloat16_depthwise_convolutions_of_contiguous_maps_have_the_rate_of_float32() -> None:
+    """cuDNN computes them in float16 alone, and channels last; PyTorch's own kernel takes the others."""
+    layer, x, card = (
+        nn.Conv2d(256, 256, 7, padding=3, groups=256, bias=False),
+        meta(1, 256, 128, 128),
+        sheet("a100-40gb"),
+    )
+
+    def ms(dtype: torch.dtype, name: str, last: bool = False) -> float:
+        image = x.to(dtype, memory_format=torch.channels_last if last else torch.contiguous_format)
+        (kernel,) = time_of(operators_of(layer.to("meta", dtype), image, mode="infer"), card, name).kernels
+        assert kernel.dtype == ("float32" if name == "bfloat16" and not last else name)
+        return kernel.ms
+
+    single, half, other = ms(torch.float32, "float32"), ms(torch.float16, "float16"), ms(torch.bfloat16, "bfloat16")
+    assert other == pytest.approx(single, rel=1e-6)  # by arithmetic: 256 x 49 x 128^2 taps
+    assert half < 0.5 * single
+    assert ms(torch.bfloat16, "bfloat16", last=True) == pytest.approx(ms(torch.float16, "float16", last=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_operator_is_priced_in_the_dtype_of_its_arguments(dtype: torch.dtype) -> None:
+    def product(x: Tensor) -> Tensor:
+        return x.float() @ x.float().mT
+
+    def ms(x: Tensor, name: str) -> float:
+        found = time_of(operators_of(Function(product), x, mode="infer"), sheet("h200"), name)
+        (kernel,) = (each for each in found.kernels if each.work.product)
+        assert kernel.dtype == "float32"
+        return kernel.ms
+
+    name = str(dtype).removeprefix("torch.")
+    inside, alone = ms(meta(2048, 2048).to(dtype), name), ms(meta(2048, 2048), "float32")
+    assert inside == alone  # not at the rate of tensor cores
+    assert inside > 2 * 2048**3 / sheet("h200").peak("float32") * 1e3
+
+
+@pytest.mark.parametrize("side", [64, 128])
+def test_a_depthwise_filter_as_large_as_the_map_takes_a_thread_for_each_output(side: int) -> None:
+    """PyTorch's own kernel on an H200: 1.33 ms for a filter of 128 x 128, 0.365 ms for one of 64 x 64."""
+    maps, filters = meta(1, 32, side + 2, side + 2), meta(32, 1, side, side)
+    found = operators_of(Function(lambda x: nn.functional.conv2d(x, filters, groups=32)), maps, mode="infer")
+    (kernel,) = time_of(found, sheet("h200")).kernels
+    assert kernel.work.serial_s == side**2 * TAP_S
+    assert kernel.ms == pytest.approx({64: 0.365, 128: 1.33}[side], rel=0.1)
+    assert 10 * kernel.work.bytes / sheet("h200").bandwidth < kernel.ms / 1e3  # neither bytes nor arithmetic
+
+
+@pytest.mark.parametrize(("positions", "us"), [(16384, (515, 645)), (4096, (20, 163))])
+def test_the_depth_of_a_product_in_a_batch_is_not_split(positions: int, us: tuple[int, int]) -> None:
+    """Linear attention's K^T V on an H200: blocks take 515 to 645 us over 16,384 positions, 25 to 83 over 4,096."""
+    sides = Product(8, 64, 64, positions)
+    alone, batch = (matrix_product(each) for each in (Product(1, 64, 64, positions), sides))
+    known, card = effects_of(sheet("h200"), "cuda"), sheet("h200")
+    found = {work.product: 1e6 * rate(work, known).seconds(work, card, "float32")[0] for work in (alone, batch)}
+    assert us[0] <= found[sides] <= us[1]
+    assert [moved for _, moved in batch.ways(card)] == [pytest.approx(positions * DEPTH_S * card.bandwidth)]
+    assert found[alone.product] < 0.1 * found[sides]
+    # tensor cores take 1.5 ns a position: other kernels
+    assert [moved for _, moved in batch.ways(card, "bfloat16")] == [batch.bytes]
+
+
+@pytest.mark.parametrize(("name", "is_hopper"), [("h200", True), ("h100-pcie", True), ("a100-40gb", False)])
+def test_hopper_cards_have_factors_of_their_own_and_no_winograd_in_float32(name: str, is_hopper: bool) -> None:
+    card = sheet(name)
+    known = effects_of(card, "cuda")
+    weight = Convolution(1, 512, 512, (128, 128), (128, 128), (3, 3), (1, 1), (1, 1)).work("weight gradient")
+    assert [len([*weight.ways(card, dtype)]) for dtype in ("float32", "tf32")] == [2 - is_hopper, 2]
+    assert hopper_class(weight, "float32") == "convolution, weight gradient|float32"
+    log, sd = calibration().hopper[hopper_class(weight, "float32")]
+    own = rate(weight, known)
+    assert math.log(own.factor) == pytest.approx(known.shared + log * is_hopper)
+    assert (own.own == sd) == is_hopper
+    assert own.knows_card or not is_hopper
+    # with TF32 other engines run
+    assert rate(weight, known, "tf32").factor == pytest.approx(math.exp(known.shared))
+
+
+def test_weight_gradients_on_an_h200_reach_a_seventh_of_the_peak_without_tf32() -> None:
+    """The first H200 measured 0.15 of the peak: 6.743 ms for 68.7 GFLOP (results/gpu-h200/calibrated.toml)."""
+    card, sides = sheet("h200"), (1, 512, 512, (128, 128), (128, 128), (1, 1), (1, 1), (1, 1))
+    works = [Convolution(*sides).work(turn) for turn in ("forward", "weight gradient")]
+    forward, weight = (rate(each, effects_of(card, "cuda")).seconds(each, card, "float32")[0] for each in works)
+    share = 2 * 512**2 * 128**2 / weight / card.peak("float32")
+    assert 0.1 < share < 0.2
+    assert weight > 2 * forward
