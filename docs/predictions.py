@@ -25,6 +25,7 @@ from ctxbench.table.table import Origin
 sys.path.insert(0, str(ROOT / "research"))
 
 from band_widths import CARDS
+from fit_hopper import in_half_a
 
 STORED = ROOT / "results" / "prediction"
 # A prediction within this factor of a measured time is counted as near.
@@ -72,8 +73,17 @@ def whole_passes() -> pd.DataFrame:
 
 
 def block_passes() -> pd.DataFrame:
-    """The times of blocks alone that a GPU has measured."""
-    return passes()[lambda each: each["source"].str.startswith("blocks, ")]
+    """The times of blocks alone that a GPU has measured, of blocks to whose kernels nothing was fitted."""
+    found = passes()[lambda each: each["source"].str.startswith("blocks, ")]
+    return found[~found["what"].str.partition(" ")[0].map(in_half_a)]
+
+
+def worst_blocks() -> tuple[str, str, float, float]:
+    """Of those where the GPU decides, the dtype and the mode with the largest median error, that, and the coverage."""
+    decided = block_passes()[lambda each: each["known"] == "half B"]
+    groups = decided.assign(error=(decided["ratio"] - 1).abs()).groupby(["source", "mode"])
+    (source, mode), own = max(groups, key=lambda item: item[1]["error"].median())
+    return source.partition(", ")[2], mode, own["error"].median(), own["in_band"].mean()
 
 
 def passes(name: str = "validation") -> pd.DataFrame:

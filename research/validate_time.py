@@ -2,8 +2,8 @@
 
 Writes results/prediction/validation.csv.gz. What is compared is in prediction_splits.toml. `known` says what the
 prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `sheet alone`: the same,
-with the band of the files that are in use; `model`: kernels of cards of its model; `calibrated`: kernels measured on
-the device itself.
+with the band of the files that are in use; `model`: kernels of cards of its model; `half A`: kernels of these blocks on
+the device; `half B`: those of the blocks of half A; `calibrated`: kernels measured on the device itself.
 
 Run: python research/validate_time.py DATA
 """
@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import torch
 from calibrate_time import ROOT, arguments, read
+from fit_hopper import in_half_a
 from fit_kernels import Group, Kernels, kernels_of
 from prediction_data import PACKED, SPLITS, device, kernelbench
 from prediction_model import Row, model, row_of, use
@@ -100,9 +101,10 @@ def own_cpu() -> Iterator[Row]:
 
 
 def blocks() -> Iterator[Row]:
-    """All blocks on an H200, of which no kernel was measured.
+    """All blocks on an H200. Rates of its architecture are fitted to kernels of half A (research/fit_hopper.py).
 
-    No rule and no rate has seen these times but one: launch-bound training steps show what a gradient takes the host.
+    Of half B no rule and no rate has seen a time, but those of launch-bound training steps, which show what a gradient
+    takes the host.
     """
     card = sheet("h200")
     for row in pd.read_csv(ROOT / "results" / "gpu-h200" / "times.csv").dropna(subset="ms").itertuples(index=False):
@@ -111,7 +113,8 @@ def blocks() -> Iterator[Row]:
             model, x = registry.get(row.module).build(shape[1]).to(kind), torch.empty(shape, dtype=kind)
         found = time_of(operators_of(model, x, mode=row.mode), card, row.dtype)
         source, what = f"blocks, {row.dtype}", f"{row.module} {row.shape}"
-        known = "fitted host" if row.mode == "train" and found.is_launch_bound else "sheet alone"
+        known = "half A" if in_half_a(row.module) else "half B"
+        known = "fitted host" if row.mode == "train" and found.is_launch_bound else known
         yield row_of(source, what, row.mode, card.title, known, row.ms, found)
 
 
