@@ -1,9 +1,9 @@
 """Compares predicted times with measurements that they were not fitted to.
 
 Writes results/prediction/validation.csv.gz. What is compared is in prediction_splits.toml. `known` says what the
-prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `sheet alone`: the same,
-with the band of the files that are in use; `model`: kernels of cards of its model; `half A`: kernels of these blocks on
-the device; `half B`: those of the blocks of half A; `calibrated`: kernels measured on the device itself.
+prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `model`: kernels of cards of its
+model; `half A`: kernels of these blocks on the device; `half B`: those of the blocks of half A; `calibrated`: kernels
+measured on the device itself.
 
 Run: python research/validate_time.py DATA
 """
