@@ -92,7 +92,7 @@ def passes(name: str = "validation") -> pd.DataFrame:
 
 
 def block_orders() -> str:
-    """How often the order of two blocks' predicted times is that of the measured ones, by the predicted ratio."""
+    """Share of pairs of blocks whose predicted times are in the order of the measured ones, by the predicted ratio."""
     pairs = block_pairs()
     found = pairs.groupby(pd.cut(pairs["apart"], RATIOS, right=False), observed=True)
     rows = []

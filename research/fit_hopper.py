@@ -64,7 +64,7 @@ def in_half_a(name: str) -> bool:
 
 
 def kind_of(operator: str, kernel: str) -> str:
-    """What a measured kernel computes; "" if nothing is fitted to it."""
+    """The kind of work of a measured kernel; "" if nothing is fitted to it."""
     return next((kind for pattern, kind in KINDS if re.search(pattern, f"{operator} {kernel}")), "")
 
 

@@ -1,4 +1,4 @@
-"""Which kernel runs on a GPU, and in which dtype: what PyTorch's sources and kernels measured on an H200 say."""
+"""Kernels that run on a GPU, and their dtype: what PyTorch's sources and kernels measured on an H200 say."""
 
 import math
 from collections.abc import Callable
