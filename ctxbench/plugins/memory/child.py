@@ -52,14 +52,17 @@ def memory(
     tf32, name = case.dtype in (TF32, TF32_CONVOLUTIONS), card.name if card else ""
     options: dict[str, Any] = {"mode": mode, "device": target, "autocast": case.autocast_dtype, "optimizer": optimizer}
 
-    def predict(of: Case) -> MemoryProfile:
+    def plain(of: Case) -> MemoryProfile:
         model, *inputs = of.on_meta()
-        return on_card(predict_peak(with_loss(model, loss), *inputs, **options), name, tf32)
+        return predict_peak(with_loss(model, loss), *inputs, **options)
+
+    def predict(of: Case) -> MemoryProfile:
+        return on_card(plain(of), name, tf32)
 
     try:
         limit: list[Shown] = []
         if room is not None:
-            case, limit = _with_largest_batch(case, predict, room)
+            case, limit = _with_largest_batch(case, plain, predict, room)
         model, x = case.on_meta()
         profile = predict(case)
         allocated = profile.allocated_bytes
@@ -113,14 +116,21 @@ def largest(case: Case, mode: Mode, device: MemoryDevice, room: int) -> int:
     return largest_batch(peak_of, room)
 
 
-def _with_largest_batch(case: Case, predict: Callable[[Case], MemoryProfile], room: float) -> tuple[Case, list[Shown]]:
-    """The case with the largest batch that needs at most `room` bytes, and a sentence on it and the next one."""
+def _with_largest_batch(
+    case: Case, plain: Callable[[Case], MemoryProfile], predict: Callable[[Case], MemoryProfile], room: float
+) -> tuple[Case, list[Shown]]:
+    """The case with the largest batch that needs at most `room` bytes, and a sentence on it and the next one.
+
+    `plain` predicts without the workspaces of a card, for which libraries are asked anew at each batch.
+    """
 
     def of(batch: int) -> Case:
         return replace(case, shape=(batch, *case.shape[1:]))
 
     peak_of = cache(lambda batch: predict(of(batch)).needed_bytes)
-    found = largest_batch(peak_of, room)
+    found = most = largest_batch(lambda batch: plain(of(batch)).needed_bytes, room)
+    if most and peak_of(most) > room:
+        found = largest_batch(lambda batch: peak_of(batch) if batch < most else math.inf, room)
     if not found:
         raise UsageError(f"a batch of one takes {_mib(peak_of(1))} MiB, and {_mib(int(room))} MiB are there for it")
     more = f"; {found + 1} would take {_mib(peak_of(found + 1))} MiB" if found < MOST_IMAGES else ", the most tried"
