@@ -44,21 +44,21 @@ def cudnn_peaks() -> str:
     """A table of how near predicted peaks come to those that the H200 measured, without cuDNN and with it."""
     folder = RESULTS / "gpu-h200-2"
     peaks = pd.read_csv(folder / "peaks.csv").merge(pd.read_csv(folder / "cudnn-peaks.csv"))
-    plain, told = (_near(peaks, *each) for each in (("plain_bytes", "plain_marks"), ("bytes", "marks")))
+    plain, told = (_near(peaks, prefix) for prefix in ("plain_", ""))
     rows = [f"| {what} | {count} | {told[what]} |" for what, count in plain.items()]
     return "\n".join([f"| of {len(peaks)} peaks | without cuDNN | with it |", "| :-- | --: | --: |", *rows])
 
 
-def _near(peaks: pd.DataFrame, column: str, marks: str) -> dict[str, int]:
-    """Count how many predictions of a column are near what was measured, and how many without a mark are not."""
-    unmarked = peaks[marks].isna()
+def _near(peaks: pd.DataFrame, prefix: str) -> dict[str, int]:
+    """Count how many predictions are near what was measured, and how many without a mark are not."""
+    unmarked = peaks[f"{prefix}marks"].isna()
     near: dict[str, int] = {}
     wrong = {"without a mark": int(unmarked.sum())}
-    for measured, what in {
-        "requested_bytes": "what PyTorch requested",
-        "measured_bytes": "what its allocator gave",
-    }.items():
-        error = (peaks[column] - peaks[measured]).abs()
+    for column, measured, what in (
+        ("bytes", "requested_bytes", "what PyTorch requested"),
+        ("allocated_bytes", "measured_bytes", "what its allocator gave"),
+    ):
+        error = (peaks[f"{prefix}{column}"] - peaks[measured]).abs()
         share = error / peaks[measured]
         near[f"within 1 % of {what}"] = int((share <= 0.01).sum())
         near[f"within 4 KiB of {what}"] = int((error <= 4096).sum())

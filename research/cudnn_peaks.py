@@ -2,8 +2,8 @@
 
 Run: python research/cudnn_peaks.py results/gpu-NAME CARD   (with the extra cudnn, or a torch with CUDA)
 
-It reads `peaks.csv` and writes `cudnn-peaks.csv` beside it: the peak in bytes without and with workspaces, and the
-operators that are marked in each. float32 is without TF32, as it was measured.
+It reads `peaks.csv` and writes `cudnn-peaks.csv` beside it: the peak without and with workspaces in bytes, as
+requested and as allocated, and the operators that are marked in each. float32 is without TF32, as it was measured.
 """
 
 import csv
@@ -24,7 +24,7 @@ from ctxbench.plugins.cudnn.library import Convolution  # noqa: E402
 from ctxbench.plugins.memory.predict import predict_peak  # noqa: E402
 from ctxbench.plugins.memory.profile import MemoryProfile  # noqa: E402
 
-COLUMNS = ("plain_bytes", "plain_marks", "bytes", "marks")
+COLUMNS = ("plain_bytes", "plain_allocated_bytes", "plain_marks", "bytes", "allocated_bytes", "marks")
 
 
 def main(folder: Path, card: str) -> None:
@@ -49,8 +49,8 @@ def main(folder: Path, card: str) -> None:
         writer.writerow([*CELLS, *COLUMNS])
         for case, found in plain.items():
             told = on_card.with_workspaces(found, card, tf32=False)
-            both = (found.peak_bytes, " ".join(found.marks), told.peak_bytes, " ".join(told.marks))
-            writer.writerow([*case, *both])
+            both = [(each.peak_bytes, each.allocated_bytes, " ".join(each.marks)) for each in (found, told)]
+            writer.writerow([*case, *both[0], *both[1]])
 
 
 def profile(module: str, mode: str, dtype: str, shape: str) -> MemoryProfile:
