@@ -58,7 +58,7 @@ lint: tracked
 # The tests that need the packages of an extra, which are installed into .venv: runtimes, converters, timm,
 # ultralytics, scikit-learn, public packages of blocks. LiteRT, which wants an older typing_extensions than selenium, is left out.
 extras: tracked
-	$(PIP) --editable ".[onnx,openvino,executorch,coreml,networks,detectors,recall,public]"
+	$(PIP) --editable ".[onnx,openvino,executorch,coreml,networks,detectors,recall,public,cudnn]"
 	$(call marked,extra) -n 2
 
 # The tests of what the authors alone run, with what it needs; see research/README.md.
