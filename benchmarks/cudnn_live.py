@@ -14,7 +14,7 @@ from typing import Any
 
 from gpu_step import DTYPES, REFUSED, CannotRun, Case, Verdict, go_through, read
 
-from ctxbench.plugins.cudnn.library import Convolution, Cudnn, CudnnError, load
+from ctxbench.plugins.cudnn.library import Cudnn, CudnnConvolution, CudnnError, load
 
 TABLE = Path(__file__).parent / "expected" / "convolutions.csv"
 KEYS = ("turn", "image", "weight", "output", "padding", "stride", "dilation", "dtype", "tf32")
@@ -40,7 +40,7 @@ def measure(out: Path, deadline: float) -> None:
     go_through(convolutions(), out / "cudnn.csv", KEYS, COLUMNS, asked, deadline)
 
 
-def asked(convolution: Convolution) -> list[tuple[object, ...]]:
+def asked(convolution: CudnnConvolution) -> list[tuple[object, ...]]:
     """Both choices, and what PyTorch requests and takes."""
     cells: list[object] = []
     for side in both_sides():
@@ -52,7 +52,7 @@ def asked(convolution: Convolution) -> list[tuple[object, ...]]:
     return [(*cells, *requested(convolution))]
 
 
-def requested(asked: Convolution) -> tuple[int, str]:
+def requested(asked: CudnnConvolution) -> tuple[int, str]:
     """Bytes that PyTorch requests during the second call, less its output's; milliseconds of the third."""
     import torch
 
@@ -101,25 +101,25 @@ def judge(out: Path) -> Verdict:
     return Verdict(sum(same) >= SAME_SHARE * len(same), seen, f"{left} convolutions" if left else "")
 
 
-def convolutions() -> list[Convolution]:
+def convolutions() -> list[CudnnConvolution]:
     """The convolutions of all blocks that were written before, in each dtype, in float32 with TF32 and without."""
     with TABLE.open(newline="", encoding="utf-8") as file:
         rows = [
             [row["turn"], *(tuple(map(int, row[key].split("x"))) for key in KEYS[1:7])] for row in csv.DictReader(file)
         ]
-    known = [Convolution(*row) for row in rows]  # type: ignore[arg-type]  # a name, then tuples of whole numbers
+    known = [CudnnConvolution(*row) for row in rows]  # type: ignore[arg-type]  # a name, then tuples of whole numbers
     kinds = [("float32", False), *((dtype, True) for dtype in DTYPES)]
     return [replace(each, dtype=dtype, tf32=tf32) for dtype, tf32 in kinds for each in known]
 
 
-def of_block(case: Case) -> set[Convolution]:
+def of_block(case: Case) -> set[CudnnConvolution]:
     """The convolutions of a training pass of a block, without data."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from ctxbench.plugins.memory.one_pass import prepared, run_pass
 
-    found: set[Convolution] = set()
+    found: set[CudnnConvolution] = set()
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -138,14 +138,14 @@ def of_block(case: Case) -> set[Convolution]:
     return found
 
 
-def _seen(turn: str, image: Any, weight: Any, output: Any, sides: Sequence[Sequence[int]]) -> Convolution:
+def _seen(turn: str, image: Any, weight: Any, output: Any, sides: Sequence[Sequence[int]]) -> CudnnConvolution:
     """A convolution as cuDNN is asked about it: one of one dimension has a height of 1."""
     shapes: list[tuple[int, ...]] = [tuple(each.shape) for each in (image, weight, output)]
     stride, padding, dilation = (tuple(each) for each in sides)
     if len(stride) == 1:
         shapes = [(*shape[:2], 1, shape[2]) for shape in shapes]
         stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
-    return Convolution(turn, shapes[0], shapes[1], shapes[2], padding, stride, dilation)
+    return CudnnConvolution(turn, shapes[0], shapes[1], shapes[2], padding, stride, dilation)
 
 
 if __name__ == "__main__":

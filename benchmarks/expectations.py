@@ -22,7 +22,7 @@ from pathlib import Path
 import cudnn_live
 from gpu_step import DTYPES, LARGE, MEDIUM, Case, cases
 
-from ctxbench.plugins.cudnn.library import Convolution
+from ctxbench.plugins.cudnn.library import CudnnConvolution
 
 FOLDER = Path(__file__).parent / "expected"
 # The data sheets by torch's names of the GPUs that a run is prepared for.
@@ -83,7 +83,7 @@ def peak(case: Case) -> tuple[object, ...]:
     return profile.allocated_bytes, max(profile.allocated_bytes, profile.high_bytes), " ".join(profile.marks), ""
 
 
-def convolutions(case: Case) -> set[Convolution]:
+def convolutions(case: Case) -> set[CudnnConvolution]:
     """The convolutions of a block; none of one that does not train."""
     try:
         return cudnn_live.of_block(case)

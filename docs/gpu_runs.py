@@ -1,4 +1,4 @@
-"""The newest run on a GPU, `results/gpu-NAME`, and how far predicted peaks are from those that it measured."""
+"""Runs on a GPU, `results/gpu-NAME`: the newest, and how far predictions are from what it measured."""
 
 import importlib
 import json
@@ -12,38 +12,68 @@ from ctxbench.base.mode import MODES
 from ctxbench.results.run_folder import RunFolder
 
 RESULTS = ROOT / "results"
+# Columns of bytes and of marks: the prediction of the day of the run, today's, and today's with cuDNN's workspaces.
+ERRORS = {
+    "then": ("predicted_bytes", "plain_marks"),
+    "plain": ("plain_allocated_bytes", "plain_marks"),
+    "card": ("allocated_bytes", "marks"),
+}
 
 
-def gpu_run() -> dict[str, Any]:
-    """Folder, GPU, day and steps; nothing if no GPU has run ctxbench."""
+def gpu_run(having: str = "") -> dict[str, Any]:
+    """Folder, GPU, day and steps of the newest run, with a step whose title has this text; nothing if there is none."""
     runs = []
     for path in RESULTS.glob("gpu-*/steps.json"):
-        runs.append({"folder": path.parent.name, **json.loads(path.read_text(encoding="utf-8"))})
+        run = {"folder": path.parent.name, **json.loads(path.read_text(encoding="utf-8"))}
+        if any(having in step["step"] for step in run["steps"]):
+            runs.append(run)
     return max(runs, key=lambda run: run["day"], default={})
 
 
-def gpu_errors(*, marked: bool = True) -> "pd.Series[float]":
+def gpu_errors(of: str = "card", *, marked: bool = True) -> "pd.Series[float]":
     """Of each measured peak of all blocks, by what it is of: the prediction over it, less one; the largest first.
 
-    Without `marked`, only of predictions that no mark calls into question.
+    `of` is one of ERRORS. Without `marked`, only of predictions that no mark calls into question.
     """
     peaks = gpu_peaks()
-    peaks = peaks if marked else peaks[peaks["marks"].isna()]
+    peaks = peaks if marked else peaks[peaks[ERRORS[of][1]].isna()]
     names = [f"`{row.module}` {row.mode} {row.dtype} {row.shape}" for row in peaks.itertuples()]
-    return _largest_first(peaks["error"], names)
+    return _largest_first(peaks[of], names)
 
 
 def gpu_peaks() -> pd.DataFrame:
-    """The peaks of all blocks that were measured and predicted, with the prediction's error as a share."""
-    peaks = pd.read_csv(RESULTS / gpu_run()["folder"] / "peaks.csv")
-    peaks = peaks.dropna(subset=["predicted_bytes", "measured_bytes"])
-    return peaks.assign(error=peaks["predicted_bytes"] / peaks["measured_bytes"] - 1)
+    """The measured peaks of all blocks, with the errors of predictions as shares: see ERRORS."""
+    folder = RESULTS / gpu_run()["folder"]
+    peaks = pd.read_csv(folder / "peaks.csv").merge(pd.read_csv(folder / "cudnn-peaks.csv"))
+    return peaks.assign(**{name: peaks[of] / peaks["measured_bytes"] - 1 for name, (of, _) in ERRORS.items()})
+
+
+def gpu_cudnn() -> dict[str, int]:
+    """Counts of the convolutions that cuDNN was asked about: the same engine and choice without the GPU's handle.
+
+    `requested`: PyTorch takes the workspace that cuDNN chooses; `depthwise` are those of the others.
+    """
+    found = pd.read_csv(RESULTS / gpu_run()["folder"] / "cudnn.csv")
+    engine = found["live_engine"] == found["deviceless_engine"]
+    requested = found["live_bytes"] == found["requested_bytes"]
+    filters = found["weight"].str.split("x").str[1]
+    return {
+        "count": len(found),
+        "engine": int(engine.sum()),
+        "same": int((engine & (found["live_bytes"] == found["deviceless_bytes"])).sum()),
+        "requested": int(requested.sum()),
+        "depthwise": int((~requested & (filters == "1")).sum()),
+    }
+
+
+def gpu_gradients() -> pd.DataFrame:
+    """The operators whose gradients were computed there, for arguments of other strides."""
+    return pd.read_csv(RESULTS / gpu_run()["folder"] / "gradients.csv")
 
 
 def cudnn_peaks() -> str:
     """A table of how near predicted peaks come to those that the H200 measured, without cuDNN and with it."""
-    folder = RESULTS / "gpu-h200-2"
-    peaks = pd.read_csv(folder / "peaks.csv").merge(pd.read_csv(folder / "cudnn-peaks.csv"))
+    peaks = gpu_peaks()
     plain, told = (_near(peaks, prefix) for prefix in ("plain_", ""))
     rows = [f"| {what} | {count} | {told[what]} |" for what, count in plain.items()]
     return "\n".join([f"| of {len(peaks)} peaks | without cuDNN | with it |", "| :-- | --: | --: |", *rows])
@@ -58,7 +88,7 @@ def _near(peaks: pd.DataFrame, prefix: str) -> dict[str, int]:
         ("bytes", "requested_bytes", "what PyTorch requested"),
         ("allocated_bytes", "measured_bytes", "what its allocator gave"),
     ):
-        error = (peaks[f"{prefix}{column}"] - peaks[measured]).abs()
+        error = (peaks[prefix + column] - peaks[measured]).abs()
         share = error / peaks[measured]
         near[f"within 1 % of {what}"] = int((share <= 0.01).sum())
         near[f"within 4 KiB of {what}"] = int((error <= 4096).sum())

@@ -27,8 +27,8 @@ WRONG, NAMED = 0.05, 20
 def peaks() -> None:
     """Draw each peak of the newest run on a GPU, predicted against measured, with the worst named."""
     found = gpu_peaks()
-    mib, percent = found["measured_bytes"] / 2**20, 100 * found["error"]
-    wrong = (found["error"].abs() > WRONG) & found["marks"].isna()
+    mib, percent = found["measured_bytes"] / 2**20, 100 * found["card"]
+    wrong = (found["card"].abs() > WRONG) & found["marks"].isna()
     with styled():
         figure = new_figure(6.9, 3.0)
         axes = figure.add_subplot()

@@ -20,7 +20,7 @@ from gpu_step import CELLS, Case  # noqa: E402  # in the folder above
 from ctxbench.plugins.cudnn import on_card  # noqa: E402
 from ctxbench.plugins.cudnn.ask import Answers, ask  # noqa: E402
 from ctxbench.plugins.cudnn.choice import CALLS, convolutions  # noqa: E402
-from ctxbench.plugins.cudnn.library import Convolution  # noqa: E402
+from ctxbench.plugins.cudnn.library import CudnnConvolution  # noqa: E402
 from ctxbench.plugins.memory.predict import predict_peak  # noqa: E402
 from ctxbench.plugins.memory.profile import MemoryProfile  # noqa: E402
 
@@ -40,7 +40,7 @@ def main(folder: Path, card: str) -> None:
     )
     answers, *_ = ask(card, [*asked])  # of all peaks at once
 
-    def kept(card: str, some: Sequence[Convolution]) -> list[Answers]:
+    def kept(card: str, some: Sequence[CudnnConvolution]) -> list[Answers]:
         return [Answers(answers.version, {each: answers.choices[each] for each in some})]
 
     path = folder / "cudnn-peaks.csv"

@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.plugins.cudnn.library import NAME, Choice, Convolution
+from ctxbench.base import disk
+from ctxbench.plugins.cudnn.library import NAME, CudnnChoice, CudnnConvolution
 
 if TYPE_CHECKING:
     from ctxbench.engine.cache import Cache
@@ -37,13 +38,13 @@ class Answers:
     """The version of the library that was asked, such as 9.19.0, and what it chose for each convolution or said."""
 
     version: str
-    choices: dict[Convolution, Choice | str]
+    choices: dict[CudnnConvolution, CudnnChoice | str]
 
 
 @cache
 def cards() -> dict[str, dict[str, Any]]:
     """The properties of each card that is known, as cuDNN reads them, by the name of its data sheet."""
-    known = tomllib.loads(CARDS.read_text(encoding="utf-8"))
+    known = tomllib.loads(disk.read_text(CARDS))
     common = known.pop("common")
     return {name: {**common, **{key: own[key] for key in own if key != "source"}} for name, own in known.items()}
 
@@ -66,14 +67,14 @@ def folders() -> list[Path]:
     raise NoAnswerError('there is none here: in the clone, pip install -c constraints.txt ".[cudnn]"')
 
 
-def ask(card: str, questions: Sequence[Convolution]) -> list[Answers]:
+def ask(card: str, questions: Sequence[CudnnConvolution]) -> list[Answers]:
     """Each library's choices for convolutions on a card, kept by library, card and convolutions. NoAnswerError."""
     if card not in cards():
         raise NoAnswerError(f"the properties that it reads are known of {', '.join(cards())}, not of {card}")
     return [_answers(card, questions, where) for where in folders()]
 
 
-def _answers(card: str, questions: Sequence[Convolution], where: Path) -> Answers:
+def _answers(card: str, questions: Sequence[CudnnConvolution], where: Path) -> Answers:
     lines = [{"folder": str(where), "properties": cards()[card]}, *map(vars, questions)]
     text = "\n".join(map(json.dumps, lines))
     state = (where / NAME).stat()
@@ -84,7 +85,7 @@ def _answers(card: str, questions: Sequence[Convolution], where: Path) -> Answer
         told = _run(text, len(questions))
         kept.write(key, told)
     version, *choices = map(json.loads, told.splitlines())
-    found = [each if isinstance(each, str) else Choice(each[0], each[1], tuple(each[2])) for each in choices]
+    found = [each if isinstance(each, str) else CudnnChoice(each[0], each[1], tuple(each[2])) for each in choices]
     return Answers(_version(version), dict(zip(questions, found, strict=True)))
 
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from ctxbench.meta.calls import Operation
-from ctxbench.plugins.cudnn.library import NUMBERS, Choice, Convolution
+from ctxbench.plugins.cudnn.library import NUMBERS, CudnnChoice, CudnnConvolution
 
 CALLS = ("aten.convolution", "aten.convolution_backward")
 # Filters, in numbers along a side, for which PyTorch lets cuDNN compute a depthwise convolution in float16.
@@ -47,7 +47,7 @@ class Workspace:
     most: int = 0
 
 
-def convolutions(call: Operation, tf32: bool) -> list[Convolution] | None:
+def convolutions(call: Operation, tf32: bool) -> list[CudnnConvolution] | None:
     """Convolutions that cuDNN is asked for a call, in PyTorch's order; None where it is not known who computes it."""
     backward = call.operator == "convolution_backward"
     image, weight = call.args[1:3] if backward else call.args[:2]
@@ -74,18 +74,18 @@ def convolutions(call: Operation, tf32: bool) -> list[Convolution] | None:
     forms = dict(zip(("image", "weight", "output", "padding", "stride", "dilation"), [*shapes, *steps], strict=True))
     in_tf32 = tf32 and weight.dtype == "float32"
     made = [
-        Convolution(turns[turn], **forms, dtype=weight.dtype, tf32=in_tf32, last=last)
+        CudnnConvolution(turns[turn], **forms, dtype=weight.dtype, tf32=in_tf32, last=last)
         for turn in (wanted if backward else ["forward"])
     ]
     return [] if not transposed and any(is_own_kernel(each, groups) for each in made) else made
 
 
-def is_depthwise(asked: Convolution) -> bool:
+def is_depthwise(asked: CudnnConvolution) -> bool:
     """Return whether each channel of the image has filters of its own."""
     return asked.weight[1] == 1 and asked.image[1] > 1
 
 
-def is_own_kernel(asked: Convolution, groups: int) -> bool:
+def is_own_kernel(asked: CudnnConvolution, groups: int) -> bool:
     """Return whether PyTorch computes a depthwise convolution itself (aten/src/ATen/native/Convolution.cpp)."""
     if groups == 1 or asked.weight[1] != 1 or asked.last:
         return False
@@ -102,7 +102,7 @@ def is_own_kernel(asked: Convolution, groups: int) -> bool:
     return not (square and (step == 1 or (step == 2 and _fast_in_steps_of_two(asked))))
 
 
-def _fast_in_steps_of_two(asked: Convolution) -> bool:
+def _fast_in_steps_of_two(asked: CudnnConvolution) -> bool:
     images, channels, columns, side = asked.image[0], asked.image[1], asked.image[-1], asked.weight[-1]
     if images == 1:
         return side > 1 or columns <= 28
@@ -111,7 +111,7 @@ def _fast_in_steps_of_two(asked: Convolution) -> bool:
     return channels >= 512 or (channels >= 256 and columns >= 28)
 
 
-def workspace(asked: Convolution, choice: Choice) -> Workspace:
+def workspace(asked: CudnnConvolution, choice: CudnnChoice) -> Workspace:
     """The workspace on a card, where engines that rank first may be refused for want of a device.
 
     Which of them a device takes, and their bytes, was read off half of the convolutions that an H200 was asked about
@@ -126,7 +126,7 @@ def workspace(asked: Convolution, choice: Choice) -> Workspace:
     return Workspace(choice.bytes, choice.engine, most=most)
 
 
-def _refused(asked: Convolution, engine: int) -> int | None:
+def _refused(asked: CudnnConvolution, engine: int) -> int | None:
     """Bytes of a refused engine that a device takes; None if it refuses it, too."""
     undilated = set(asked.dilation) == {1}
     dense = asked.image[1] == asked.weight[1]
@@ -143,7 +143,7 @@ def _refused(asked: Convolution, engine: int) -> int | None:
     return None
 
 
-def _of_cublas(asked: Convolution) -> int:
+def _of_cublas(asked: CudnnConvolution) -> int:
     """The gradient of a weight is summed in parts: of each image, and in float32 of parts of the map."""
     if asked.turn != "weight":
         return 0
@@ -156,7 +156,7 @@ def _of_cublas(asked: Convolution) -> int:
     return (min(MOST_PARTS, PROCESSORS // tiles, positions // LEAST_POSITIONS) + 1) * gradient + SMALL
 
 
-def _most_of_cublas(asked: Convolution, engine: int, size: int) -> int:
+def _most_of_cublas(asked: CudnnConvolution, engine: int, size: int) -> int:
     """The most that cuBLAS was seen to take: it may split sums in TF32, and where a half type's row is not aligned."""
     if engine != CUBLAS[asked.turn]:
         return size
@@ -170,7 +170,7 @@ def _most_of_cublas(asked: Convolution, engine: int, size: int) -> int:
     return PARTS_OF_A_MAP * 4 * math.prod(asked.image if asked.turn == "image" else asked.output)
 
 
-def _of_winograd(asked: Convolution) -> int:
+def _of_winograd(asked: CudnnConvolution) -> int:
     """F(4x4, 3x3) in steps: 36 numbers for each 4x4 of the maps and for each 3x3 of the weight."""
     outputs, inputs = asked.weight[:2]
     tiles = asked.image[0] * math.prod(math.ceil(side / 4) for side in asked.output[2:])

@@ -50,7 +50,7 @@ class CudnnError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Convolution:
+class CudnnConvolution:
     """A convolution: the pass (`forward`, or the gradient that is computed), shapes, dtype, TF32 or not.
 
     Its maps and weights are contiguous, or channels `last`.
@@ -127,7 +127,7 @@ class Descriptor:
 
 
 @dataclass(frozen=True)
-class Choice:
+class CudnnChoice:
     """A convolution's engine, its workspace in bytes, and the engines that rank before it and are not to be had here.
 
     cuDNN refuses those that ask cuBLAS or the driver where no device answers.
@@ -167,7 +167,7 @@ class Cudnn:
         """The properties of this GPU in JSON."""
         return self._new("PROPERTIES").set(2700, "INT32", 0).made().text(2702)
 
-    def chosen(self, asked: Convolution) -> Choice:
+    def chosen(self, asked: CudnnConvolution) -> CudnnChoice:
         """The first configuration that PyTorch would run, `benchmark` being off. CudnnError if there is none."""
         graph = self._graph(asked)
         refused: list[int] = []
@@ -182,7 +182,7 @@ class Cudnn:
                     found = engine.values(1301, "INT64")[0], self._workspace(each)
                 except CudnnError:  # as PyTorch does, the next one is tried
                     continue
-                return Choice(*found, tuple(dict.fromkeys([*refused, *self._refused(graph, mode, rank)])))
+                return CudnnChoice(*found, tuple(dict.fromkeys([*refused, *self._refused(graph, mode, rank)])))
             refused += self._refused(graph, mode, rank + 1)
         raise CudnnError("no configuration")
 
@@ -232,7 +232,7 @@ class Cudnn:
         found: int = plan.made().values(402, "INT64")[0]
         return found
 
-    def _graph(self, asked: Convolution) -> Descriptor:
+    def _graph(self, asked: CudnnConvolution) -> Descriptor:
         convolution, weight, image, output, alpha, beta = ATTRIBUTES[asked.turn]
         computed, scalar = ("float64", "DOUBLE") if asked.dtype == "float64" else ("float32", "FLOAT")
         how = self._new("CONVOLUTION").set(100, "DATA_TYPE", NUMBERS[computed]).set(101, "MODE", 1)
@@ -249,7 +249,7 @@ class Cudnn:
             graph.set(800, "HANDLE", self._handle.value)
         return graph.made()
 
-    def _tensor(self, number: int, shape: Sequence[int], asked: Convolution) -> Descriptor:
+    def _tensor(self, number: int, shape: Sequence[int], asked: CudnnConvolution) -> Descriptor:
         tensor = self._new("TENSOR").set(906, "INT64", number + 1).set(901, "DATA_TYPE", NUMBERS[asked.dtype])
         tensor.set(902, "INT64", *shape).set(903, "INT64", *strides(shape, asked.last)).set(900, "INT64", ALIGNMENT)
         return tensor.set(907, "BOOLEAN", False).made()
@@ -275,7 +275,7 @@ def main() -> None:
     cudnn = Cudnn(library, json.dumps(first["properties"]))
     for fields in questions:
         try:
-            found = cudnn.chosen(Convolution(**{name: _plain(value) for name, value in fields.items()}))
+            found = cudnn.chosen(CudnnConvolution(**{name: _plain(value) for name, value in fields.items()}))
         except CudnnError as error:
             _answer(str(error))
         else:
@@ -287,7 +287,8 @@ def _plain(value: Any) -> Any:
 
 
 def _answer(answer: object) -> None:
-    print(json.dumps(answer), flush=True)
+    sys.stdout.write(f"{json.dumps(answer)}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

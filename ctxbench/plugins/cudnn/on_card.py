@@ -7,7 +7,7 @@ import torch
 
 from ctxbench.plugins.cudnn.ask import Answers, NoAnswerError, ask
 from ctxbench.plugins.cudnn.choice import CALLS, Workspace, convolutions, workspace
-from ctxbench.plugins.cudnn.library import Choice, Convolution
+from ctxbench.plugins.cudnn.library import CudnnChoice, CudnnConvolution
 from ctxbench.plugins.memory.kernels import MemoryRules
 from ctxbench.plugins.memory.profile import MIB, MemoryProfile, MemoryStep
 
@@ -31,7 +31,7 @@ def with_workspaces(profile: MemoryProfile, card: str, tf32: bool) -> MemoryProf
     except NoAnswerError as error:
         return replace(profile, told=[*profile.told, f"cuDNN was not asked for its workspaces on {card}: {error}."])
     told = [
-        {each: workspace(each, choice) for each, choice in some.choices.items() if isinstance(choice, Choice)}
+        {each: workspace(each, choice) for each, choice in some.choices.items() if isinstance(choice, CudnnChoice)}
         for some in answers
     ]
     found, *others = (_with_each(profile, asked, each) for each in told)
@@ -54,7 +54,9 @@ def _check_settings() -> None:
 
 
 def _with_each(
-    profile: MemoryProfile, asked: Mapping[int, list[Convolution] | None], found: Mapping[Convolution, Workspace]
+    profile: MemoryProfile,
+    asked: Mapping[int, list[CudnnConvolution] | None],
+    found: Mapping[CudnnConvolution, Workspace],
 ) -> MemoryProfile:
     """The profile with the workspaces that were found; `asked` has the convolutions of steps by their place."""
     steps, most = list(profile.timeline), list(profile.timeline)
@@ -94,7 +96,7 @@ def _with(step: MemoryStep, sizes: Sequence[int]) -> MemoryStep:
     return replace(step, inner=inner, live_bytes=step.live_bytes + more, workspace=0)
 
 
-def _sentences(card: str, version: str, found: Mapping[Convolution, Workspace]) -> Iterator[str]:
+def _sentences(card: str, version: str, found: Mapping[CudnnConvolution, Workspace]) -> Iterator[str]:
     """Sentences on who was asked, the largest workspace, and what is not cuDNN's own answer."""
     asked, largest = max(found.items(), key=lambda each: each[1].bytes)
     most = f"at most {largest.bytes / MIB:,.1f} MiB, in engine {largest.engine} ({_said(asked)})"
@@ -112,6 +114,6 @@ def _sentences(card: str, version: str, found: Mapping[Convolution, Workspace]) 
         yield f"These workspaces were compared with an {COMPARED.upper()} and cuDNN {VERSIONS[0]}x alone."
 
 
-def _said(asked: Convolution) -> str:
+def _said(asked: CudnnConvolution) -> str:
     turn = {"forward": "forward", "image": "gradient of the input", "weight": "gradient of the weight"}[asked.turn]
     return f"{turn}, {'x'.join(map(str, asked.image))} by {'x'.join(map(str, asked.weight))}, {asked.dtype}"

@@ -10,13 +10,10 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from ctxbench.devices.cuda import Cuda
 from ctxbench.plugins.memory.convention import UnpredictableError
-
-if TYPE_CHECKING:
-    from ctxbench.plugins.memory.profile import Allocation, MemoryStep
 
 MIB = 2**20
 # Requests of up to SMALL bytes come from segments of SMALL_SEGMENT; those below LARGE from segments of LARGE_SEGMENT;
@@ -26,8 +23,34 @@ SMALL, SMALL_SEGMENT, LARGE, LARGE_SEGMENT = MIB, 2 * MIB, 10 * MIB, 20 * MIB
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
+class PassBlock(Protocol):
+    """Block of a predicted pass: see `ctxbench.plugins.memory.profile`."""
+
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def category(self) -> str: ...
+    @property
+    def born(self) -> int: ...
+    @property
+    def died(self) -> int | None: ...
+    @property
+    def reused(self) -> bool: ...
+
+
+class PassStep(Protocol):
+    """Operator call of a predicted pass: see `ctxbench.plugins.memory.profile`."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def live_bytes(self) -> int: ...
+    @property
+    def inner(self) -> Sequence[int]: ...
+
+
 @dataclass(frozen=True)
-class Held:
+class AllocatorPeak:
     """The most bytes of a pass: in blocks that were given, and in segments, None where that is not known."""
 
     allocated: int
@@ -124,12 +147,12 @@ class CachingAllocator:
 
 
 def held(
-    blocks: "Sequence[Allocation]",
-    steps: "Sequence[MemoryStep]",
+    blocks: Sequence[PassBlock],
+    steps: Sequence[PassStep],
     given: Iterable[int],
     workspaces: Mapping[int, Sequence[int]] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Held:
+) -> AllocatorPeak:
     """The memory of a predicted pass: the second of two, with the cache emptied in between, as a peak is measured.
 
     `given` are the bytes of the inputs, which are not counted. A step's `workspaces` are taken after each output, and
@@ -149,12 +172,12 @@ def held(
     run(allocator)
     if expandable:
         most = max(step.live_bytes + max((workspaces or {}).get(at, ()), default=0) for at, step in enumerate(steps))
-        return Held(most, None)
-    return Held(sum(weights) + allocator.allocated_peak - before, allocator.reserved_peak)
+        return AllocatorPeak(most, None)
+    return AllocatorPeak(sum(weights) + allocator.allocated_peak - before, allocator.reserved_peak)
 
 
 def _options(environment: Mapping[str, str]) -> tuple[bool, int]:
-    """Whether segments are expandable, so that each block is split, and the bytes from which none is."""
+    """Return whether segments are expandable, so that each block is split, and the bytes from which none is."""
     text = next((environment[name] for name in VARIABLES if environment.get(name)), "")
     found = dict(part.partition(":")[::2] for part in text.replace(" ", "").split(",") if part)
     expandable, size = found.pop("expandable_segments", "False"), found.pop("max_split_size_mb", "0")
@@ -170,11 +193,11 @@ class _Pass:
     """A pass, step by step: its blocks are given and taken back as they are born and die."""
 
     def __init__(
-        self, blocks: "Sequence[Allocation]", steps: "Sequence[MemoryStep]", workspaces: Mapping[int, Sequence[int]]
+        self, blocks: Sequence[PassBlock], steps: Sequence[PassStep], workspaces: Mapping[int, Sequence[int]]
     ) -> None:
         self._steps, self._workspaces = steps, workspaces
-        self._born: dict[int, list[Allocation]] = defaultdict(list)
-        self._died: dict[int, list[Allocation]] = defaultdict(list)
+        self._born: dict[int, list[PassBlock]] = defaultdict(list)
+        self._died: dict[int, list[PassBlock]] = defaultdict(list)
         for block in blocks:
             if block.category not in ("weights", "optimizer state") and block.bytes:
                 self._born[block.born].append(block)
@@ -200,9 +223,9 @@ class _Pass:
 
     @staticmethod
     def _run(
-        step: "MemoryStep",
+        step: PassStep,
         workspaces: Sequence[int],
-        outputs: "Sequence[Allocation]",
+        outputs: Sequence[PassBlock],
         given: dict[int, Block],
         allocator: CachingAllocator,
     ) -> None:

@@ -1,4 +1,4 @@
-"""Whether a pass fits the memory of a card, and what is in that memory beside the pass. Imports no torch."""
+"""Memory of a card: whether a pass fits it, and what is in it beside the pass. Imports no torch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

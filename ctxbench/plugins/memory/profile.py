@@ -9,7 +9,7 @@ from typing import Literal
 
 from ctxbench.base.call_sites import CallSite
 from ctxbench.meta.calls import Operation
-from ctxbench.plugins.memory.allocator import Held, held
+from ctxbench.plugins.memory.allocator import AllocatorPeak, held
 
 MIB = 2**20
 Category = Literal[
@@ -143,10 +143,10 @@ class MemoryProfile:
         return self.timeline[self.peak_step].live_bytes
 
     @cached_property
-    def held(self) -> Held:
+    def held(self) -> AllocatorPeak:
         """The memory that is allocated and reserved. UnpredictableError for unknown options of the allocator."""
         if self.device != "cuda":  # published peaks were compared with the requests of `cuda-2020`
-            return Held(self.peak_bytes, None)
+            return AllocatorPeak(self.peak_bytes, None)
         return held(self.allocations, self.timeline, self.given)
 
     @property

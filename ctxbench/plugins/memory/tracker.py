@@ -120,6 +120,7 @@ class Tracker(TorchDispatchMode):
         kwargs = kwargs or {}
         call = Call(func, args, tuple(self._tensors((args, kwargs))), self.phase == "backward")
         self._refuse_data_dependent(call)
+        self.replaced |= torch.is_inference_mode_enabled()  # which hands on composite operators whole
         place = self._place()
         self.timeline.append(MemoryStep(call.name, self.phase, 0, place=place))
         reads = [self._blocks.get(self._key(tensor)) for tensor in call.tensors]

@@ -11,10 +11,10 @@ import pytest
 from ctxbench import devices
 from ctxbench.plugins.cudnn import ask as module
 from ctxbench.plugins.cudnn.ask import NoAnswerError, ask, cards, folders
-from ctxbench.plugins.cudnn.library import NAME, Choice, Convolution
+from ctxbench.plugins.cudnn.library import NAME, CudnnChoice, CudnnConvolution
 
 ROOT = Path(__file__).parents[3]
-ASKED = Convolution("forward", (1, 8, 4, 4), (16, 8, 1, 1), (1, 16, 4, 4), (0, 0), (1, 1), (1, 1))
+ASKED = CudnnConvolution("forward", (1, 8, 4, 4), (16, 8, 1, 1), (1, 16, 4, 4), (0, 0), (1, 1), (1, 1))
 ANSWERS = "import sys, json\nlines = sys.stdin.read().splitlines()\nprint(91900)\n"
 
 
@@ -34,7 +34,7 @@ def test_the_answers_are_in_the_order_of_the_questions(program: Path) -> None:
     other = replace(ASKED, dtype="float16")
     (found,) = ask("h200", [ASKED, other])
     assert found.version == "9.19.0"
-    assert found.choices == {ASKED: Choice(58, 512, (17,)), other: "no configuration"}
+    assert found.choices == {ASKED: CudnnChoice(58, 512, (17,)), other: "no configuration"}
 
 
 def test_the_program_gets_the_card_and_nothing_of_cudnn_s_settings(
@@ -45,7 +45,7 @@ def test_the_program_gets_the_card_and_nothing_of_cudnn_s_settings(
         f"import os\n{ANSWERS}assert not [each for each in os.environ if each.startswith('CUDNN_')]\n"
         "print(json.dumps([json.loads(lines[0])['properties']['deviceVer'], 0, []]))\n"
     )
-    assert ask("t4", [ASKED])[0].choices[ASKED] == Choice(750, 0)
+    assert ask("t4", [ASKED])[0].choices[ASKED] == CudnnChoice(750, 0)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_what_was_answered_is_kept_until_the_library_changes(
     monkeypatch.delenv("CTXBENCH_NO_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program.write_text(f"{ANSWERS}print('[1, 2, []]')\n")
-    assert ask("h200", [ASKED])[0].choices[ASKED] == Choice(1, 2)
+    assert ask("h200", [ASKED])[0].choices[ASKED] == CudnnChoice(1, 2)
     program.write_text(f"{ANSWERS}print('[3, 4, []]')\n")
-    assert ask("h200", [ASKED])[0].choices[ASKED] == Choice(1, 2)
-    assert ask("t4", [ASKED])[0].choices[ASKED] == Choice(3, 4)
+    assert ask("h200", [ASKED])[0].choices[ASKED] == CudnnChoice(1, 2)
+    assert ask("t4", [ASKED])[0].choices[ASKED] == CudnnChoice(3, 4)
     (tmp_path / NAME).write_bytes(b"another version")
-    assert ask("h200", [ASKED])[0].choices[ASKED] == Choice(3, 4)
+    assert ask("h200", [ASKED])[0].choices[ASKED] == CudnnChoice(3, 4)
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing_and_stops_nothing(
     cache.mkdir(mode=stat.S_IREAD | stat.S_IEXEC)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     program.write_text(f"{ANSWERS}print('[1, 2, []]')\n")
-    assert ask("h200", [ASKED])[0].choices[ASKED] == Choice(1, 2)
+    assert ask("h200", [ASKED])[0].choices[ASKED] == CudnnChoice(1, 2)
 
 
 def test_a_place_without_the_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from ctxbench.meta.calls import Writer
 from ctxbench.plugins.cudnn.choice import convolutions, is_own_kernel, workspace
-from ctxbench.plugins.cudnn.library import Choice, Convolution
+from ctxbench.plugins.cudnn.library import CudnnChoice, CudnnConvolution
 
 ROOT = Path(__file__).parents[3]
 SHAPES = ("image", "weight", "output", "padding", "stride", "dilation")
@@ -24,15 +24,15 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def known() -> list[tuple[dict[str, str], Convolution, Choice]]:
+def known() -> list[tuple[dict[str, str], CudnnConvolution, CudnnChoice]]:
     """Each convolution that the H200 was asked about: what it took, and what is answered without it."""
     found = []
     answers = rows(Path(__file__).with_name("answers-9.19.csv"))
     for row, told in zip(rows(ROOT / "results/gpu-h200-2/cudnn.csv"), answers, strict=True):
         shapes: dict[str, Any] = {key: tuple(map(int, row[key].split("x"))) for key in SHAPES}
-        asked = Convolution(row["turn"], **shapes, dtype=row["dtype"], tf32=row["tf32"] == "True")
+        asked = CudnnConvolution(row["turn"], **shapes, dtype=row["dtype"], tf32=row["tf32"] == "True")
         refused = tuple(map(int, told["refused"].split()))
-        found.append((row, asked, Choice(int(told["engine"]), int(told["bytes"]), refused)))
+        found.append((row, asked, CudnnChoice(int(told["engine"]), int(told["bytes"]), refused)))
     return found
 
 
@@ -84,12 +84,12 @@ def test_depthwise_convolutions_are_of_pytorch_or_of_cudnn(change: dict[str, Any
         "turn": "forward", "image": (1, 64, 16, 16), "weight": (64, 1, 3, 3), "output": (1, 64, 16, 16),
         "padding": (1, 1), "stride": (1, 1), "dilation": (1, 1), "dtype": "float16",
     }  # fmt: skip
-    asked = Convolution(**{**usual, **change})
+    asked = CudnnConvolution(**{**usual, **change})
     assert is_own_kernel(asked, asked.image[1]) == is_own
     assert not is_own_kernel(asked, 1)
 
 
-def asked_of(run: Any, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Convolution] | None:
+def asked_of(run: Any, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[CudnnConvolution] | None:
     tensors = [torch.empty(shape, device="meta", dtype=dtype) for shape in shapes]
     func, args = run(*tensors)
     out = func(*args)
@@ -106,7 +106,7 @@ def test_a_backward_pass_asks_for_the_gradients_that_are_wanted() -> None:
 
     shapes = ((2, 8, 4, 4), (2, 4, 8, 8), (8, 4, 3, 3))
     common = (shapes[1], shapes[2], shapes[0], (1, 1), (2, 2), (1, 1), "float32", True)
-    assert asked_of(run, *shapes) == [Convolution("image", *common), Convolution("weight", *common)]
+    assert asked_of(run, *shapes) == [CudnnConvolution("image", *common), CudnnConvolution("weight", *common)]
 
 
 def test_a_transposed_convolution_is_the_gradient_of_another() -> None:
@@ -115,7 +115,7 @@ def test_a_transposed_convolution_is_the_gradient_of_another() -> None:
 
     wide, narrow = (2, 4, 16, 16), (2, 8, 8, 8)
     found = asked_of(run, narrow, (8, 4, 2, 2), dtype=torch.bfloat16)
-    assert found == [Convolution("image", wide, (8, 4, 2, 2), narrow, (0, 0), (2, 2), (1, 1), "bfloat16", False)]
+    assert found == [CudnnConvolution("image", wide, (8, 4, 2, 2), narrow, (0, 0), (2, 2), (1, 1), "bfloat16", False)]
 
 
 def test_a_map_of_one_dimension_has_one_row_and_three_dimensions_stay() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ctxbench.plugins.cudnn import library
-from ctxbench.plugins.cudnn.library import Choice, Convolution, Cudnn, CudnnError, strides
+from ctxbench.plugins.cudnn.library import Cudnn, CudnnChoice, CudnnConvolution, CudnnError, strides
 
-ASKED = Convolution("forward", (1, 8, 4, 4), (16, 8, 1, 1), (1, 16, 4, 4), (0, 0), (1, 1), (1, 1))
+ASKED = CudnnConvolution("forward", (1, 8, 4, 4), (16, 8, 1, 1), (1, 16, 4, 4), (0, 0), (1, 1), (1, 1))
 CORE, DOWN = library.TENSOR_CORE, library.DOWN_CONVERT
 NOT_SUPPORTED = 3000
 
@@ -116,24 +116,24 @@ class Script:
             self.callback(3, None, None, ctypes.addressof(text))
 
 
-def chosen(instant: Sequence[Ranked], fallback: Sequence[Ranked] = (), asked: Convolution = ASKED) -> Choice:
+def chosen(instant: Sequence[Ranked], fallback: Sequence[Ranked] = (), asked: CudnnConvolution = ASKED) -> CudnnChoice:
     return Cudnn(Script({0: instant, 2: fallback}), "{}").chosen(asked)
 
 
 def test_the_first_configuration_that_pytorch_takes_is_chosen() -> None:
     ranked = [Ranked(1, 5, (DOWN,)), Ranked(2, 6, (CORE,)), Ranked(3, None), Ranked(4, 7), Ranked(5, 8)]
-    assert chosen(ranked) == Choice(4, 7)
+    assert chosen(ranked) == CudnnChoice(4, 7)
     half = replace(ASKED, dtype="float16")
-    assert chosen(ranked, asked=half) == Choice(2, 6)
-    assert chosen([Ranked(3, None)], [Ranked(9, 1)]) == Choice(9, 1)
+    assert chosen(ranked, asked=half) == CudnnChoice(2, 6)
+    assert chosen([Ranked(3, None)], [Ranked(9, 1)]) == CudnnChoice(9, 1)
     with pytest.raises(CudnnError, match="no configuration"):
         chosen([Ranked(3, None)])
 
 
 def test_engines_that_are_refused_before_the_chosen_one_are_told_in_their_order() -> None:
     refused = [Ranked(58, is_refused=True), Ranked(2, 6, (CORE,)), Ranked(17, is_refused=True)]
-    assert chosen([*refused, Ranked(67, 512), Ranked(50, is_refused=True)]) == Choice(67, 512, (58, 17))
-    assert chosen(refused, [Ranked(5, is_refused=True), Ranked(0, 0)]) == Choice(0, 0, (58, 17, 5))
+    assert chosen([*refused, Ranked(67, 512), Ranked(50, is_refused=True)]) == CudnnChoice(67, 512, (58, 17))
+    assert chosen(refused, [Ranked(5, is_refused=True), Ranked(0, 0)]) == CudnnChoice(0, 0, (58, 17, 5))
 
 
 def test_an_error_has_the_name_that_the_library_gives_it() -> None:
@@ -143,7 +143,7 @@ def test_an_error_has_the_name_that_the_library_gives_it() -> None:
 
 def test_a_convolution_is_described_with_its_shapes_strides_and_dtypes() -> None:
     script = Script({0: [Ranked(1)], 2: []})
-    last = Convolution(
+    last = CudnnConvolution(
         "weight", (2, 8, 4, 6), (16, 8, 3, 3), (2, 16, 4, 6), (1, 1), (1, 1), (2, 2), "float64", last=True
     )
     Cudnn(script, "{}").chosen(last)

@@ -9,24 +9,24 @@ from torch import nn
 from ctxbench.base.mode import Mode
 from ctxbench.plugins.cudnn import on_card as module
 from ctxbench.plugins.cudnn.ask import Answers, NoAnswerError
-from ctxbench.plugins.cudnn.library import Choice, Convolution
+from ctxbench.plugins.cudnn.library import CudnnChoice, CudnnConvolution
 from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.predict import on_card, predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 
 # Bytes of a map, of an image, of the weight and of the bias of the convolution below.
 MAP, WEIGHT, BIAS = 4 * 16 * 32 * 32, 4 * 16 * 16 * 9, 512
-Tell = Callable[[Convolution], Choice | str]
+Tell = Callable[[CudnnConvolution], CudnnChoice | str]
 
 
 @pytest.fixture
-def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tell], list[Convolution]]:
+def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tell], list[CudnnConvolution]]:
     """Have a function answer in cuDNN's place; the list is what it was asked."""
 
-    def use(answer: Tell) -> list[Convolution]:
-        asked: list[Convolution] = []
+    def use(answer: Tell) -> list[CudnnConvolution]:
+        asked: list[CudnnConvolution] = []
 
-        def ask(card: str, questions: Sequence[Convolution]) -> list[Answers]:
+        def ask(card: str, questions: Sequence[CudnnConvolution]) -> list[Answers]:
             asked.extend(questions)
             return [Answers("9.19.0", {each: answer(each) for each in questions})]
 
@@ -43,8 +43,8 @@ def profiles(mode: Mode, *, before: nn.Module | None = None, card: str = "h200")
     return found, on_card(found, card, tf32=False)
 
 
-def test_a_workspace_is_in_the_peak_beside_the_output(tell: Callable[[Tell], list[Convolution]]) -> None:
-    asked = tell(lambda each: Choice(7, 1000))
+def test_a_workspace_is_in_the_peak_beside_the_output(tell: Callable[[Tell], list[CudnnConvolution]]) -> None:
+    asked = tell(lambda each: CudnnChoice(7, 1000))
     plain, found = profiles("infer")
     assert plain.peak_bytes == MAP + WEIGHT + BIAS
     assert found.peak_bytes == plain.peak_bytes + 1024
@@ -65,10 +65,10 @@ def test_a_workspace_is_in_the_peak_beside_the_output(tell: Callable[[Tell], lis
     [(0, 2**20, 2**20 - BIAS), (2**20, 0, 2**20 - WEIGHT - BIAS), (2**20, 2**20, 2**20 - BIAS), (WEIGHT, 0, 0)],
 )
 def test_gradients_are_computed_one_after_the_other(
-    tell: Callable[[Tell], list[Convolution]], of_image: int, of_weight: int, inside: int
+    tell: Callable[[Tell], list[CudnnConvolution]], of_image: int, of_weight: int, inside: int
 ) -> None:
     bytes_of = {"forward": 0, "image": of_image, "weight": of_weight}
-    asked = tell(lambda each: Choice(7, bytes_of[each.turn]))
+    asked = tell(lambda each: CudnnChoice(7, bytes_of[each.turn]))
     plain, found = profiles("train", before=nn.BatchNorm2d(16))
     assert [each.turn for each in asked] == ["forward", "image", "weight"]
     (step,) = (at for at, each in enumerate(plain.timeline) if "convolution_backward" in each.op)
@@ -78,9 +78,9 @@ def test_gradients_are_computed_one_after_the_other(
 
 
 def test_a_rule_s_workspace_and_a_card_that_was_not_compared_are_told(
-    tell: Callable[[Tell], list[Convolution]],
+    tell: Callable[[Tell], list[CudnnConvolution]],
 ) -> None:
-    tell(lambda each: Choice(67, 512, (17,) if each.turn == "weight" else ()))
+    tell(lambda each: CudnnChoice(67, 512, (17,) if each.turn == "weight" else ()))
     _, found = profiles("train", card="t4")
     winograd = 36 * 4 * (64 * 32 + 16 * 16)
     assert found.peak_bytes - profiles("infer")[0].peak_bytes > winograd
@@ -89,22 +89,22 @@ def test_a_rule_s_workspace_and_a_card_that_was_not_compared_are_told(
     assert confirmed == "These workspaces were compared with an H200 and cuDNN 9.19.x alone."
 
 
-def test_what_may_lift_the_peak_is_marked_with_how_much(tell: Callable[[Tell], list[Convolution]]) -> None:
+def test_what_may_lift_the_peak_is_marked_with_how_much(tell: Callable[[Tell], list[CudnnConvolution]]) -> None:
     image = torch.empty(1, 20, 32, 32, dtype=torch.float16)
     plain = predict_peak(nn.Conv2d(20, 16, 1, bias=False).half(), image, mode="train")
-    tell(lambda each: Choice(65, 0, (62,) if each.turn == "weight" else ()))
+    tell(lambda each: CudnnChoice(65, 0, (62,) if each.turn == "weight" else ()))
     found = on_card(plain, "h200", tf32=False)
     (reason,) = (found.marks[op] for op in set(found.marks) - set(plain.marks))
     assert found.peak_bytes == plain.peak_bytes + -(-4 * 20 * 16 // 512) * 512
     assert reason.endswith(f"up to {(plain.peak_bytes + 18 * 4 * 20 * 16) / 2**20:,.1f} MiB")
-    tell(lambda each: Choice(65, 0))
+    tell(lambda each: CudnnChoice(65, 0))
     assert not set(on_card(plain, "h200", tf32=False).marks) - set(plain.marks)
 
 
 def test_where_cudnn_does_not_answer_the_peak_stays_and_a_sentence_says_why(
-    tell: Callable[[Tell], list[Convolution]], monkeypatch: pytest.MonkeyPatch
+    tell: Callable[[Tell], list[CudnnConvolution]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(card: str, questions: Sequence[Convolution]) -> list[Answers]:
+    def refuse(card: str, questions: Sequence[CudnnConvolution]) -> list[Answers]:
         raise NoAnswerError("there is none here")
 
     monkeypatch.setattr(module, "ask", refuse)
@@ -119,9 +119,9 @@ def test_where_cudnn_does_not_answer_the_peak_stays_and_a_sentence_says_why(
 
 @pytest.mark.parametrize("setting", ["benchmark", "deterministic"])
 def test_a_setting_that_changes_the_choice_is_refused(
-    tell: Callable[[Tell], list[Convolution]], monkeypatch: pytest.MonkeyPatch, setting: str
+    tell: Callable[[Tell], list[CudnnConvolution]], monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    asked = tell(lambda each: Choice(7, 1000))
+    asked = tell(lambda each: CudnnChoice(7, 1000))
     monkeypatch.setattr(torch.backends.cudnn, setting, True)
     plain, found = profiles("infer")
     assert found.peak_bytes == plain.peak_bytes
@@ -130,9 +130,9 @@ def test_a_setting_that_changes_the_choice_is_refused(
 
 
 def test_a_second_library_is_compared_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(card: str, questions: Sequence[Convolution]) -> list[Answers]:
+    def ask(card: str, questions: Sequence[CudnnConvolution]) -> list[Answers]:
         sizes = {"9.10.1": 2**20, "9.20.0": 2**21}
-        return [Answers(name, {each: Choice(7, size) for each in questions}) for name, size in sizes.items()]
+        return [Answers(name, {each: CudnnChoice(7, size) for each in questions}) for name, size in sizes.items()]
 
     monkeypatch.setattr(module, "ask", ask)
     plain, found = profiles("infer")
@@ -144,8 +144,8 @@ def test_a_second_library_is_compared_with_the_first(monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_what_needs_no_cudnn_is_left_as_it_is(tell: Callable[[Tell], list[Convolution]]) -> None:
-    asked = tell(lambda each: Choice(7, 1000))
+def test_what_needs_no_cudnn_is_left_as_it_is(tell: Callable[[Tell], list[CudnnConvolution]]) -> None:
+    asked = tell(lambda each: CudnnChoice(7, 1000))
     image = torch.empty(1, 16, 32, 32)
     for layer, device in ((nn.Conv2d(16, 16, 3), "cpu"), (nn.ReLU(), "cuda")):
         found = predict_peak(layer, image, mode="infer", device=device)  # type: ignore[arg-type]  # two of the names
