@@ -46,7 +46,7 @@ ENDS = {
     "RaisesBase": ("Base: of no usual kind (hostile.py, line ", "error"),
     "Interrupts": ("KeyboardInterrupt (hostile.py, line ", "error"),
     "EndsAGenerator": ("GeneratorExit (hostile.py, line ", "error"),
-    "StopsIteration": ("StopIteration (hostile.py, line ", "error"),
+    "StopsIteration": ("StopIteration: next(iter(())) (hostile.py, line ", "error"),
     "SaysNothing": ("Unprintable: its text cannot be printed", "error"),
     "SaysTooMuch": ("ValueError: xxxx", "error"),
     "Leaves": ("with exit code 0; it last printed: last words", "crashed"),

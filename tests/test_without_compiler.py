@@ -79,7 +79,7 @@ SS2D = Case("ss2d", "ctxbench.modules.ss2d:SelectiveScan2d", {}, (1, 8, 4, 4))
 @pytest.mark.parametrize(
     "task",
     [
-        task_of("memory", PPM, "train", "cuda", None, "sum", "adamw", None),
+        task_of("memory", PPM, "train", "cuda", None, "sum", "adamw", None, None),
         task_of("contract", SS2D.reference, 8, {}, (5, 4), None, False, 60.0, []),
     ],
     ids=lambda task: cast(str, task.question),

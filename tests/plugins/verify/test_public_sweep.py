@@ -20,7 +20,7 @@ from ctxbench.plugins.verify.contract import OTHER_SIZES, SIZE
 from ctxbench.plugins.verify.subject import Subject
 
 # A row for each class: what is asked for and how a refusal was judged, by hand; the rest by research/public_classes.py.
-TABLE = Path(__file__).parents[1] / "results" / "public-classes" / "sweep.csv"
+TABLE = Path(__file__).parents[3] / "results" / "public-classes" / "sweep.csv"
 SHAPE = (1, 64, 32, 32)
 C, N = 64, 32 * 32
 ATTENTION = 2 * N**2  # products a channel: of queries and keys, and of weights and values
