@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "plugins" / "verify")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "plugins" / "verify"))
 
 import test_public_sweep as sweep
 from test_public_packages import CASES, TABLE, counted, named
