@@ -12,17 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import patch
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from gpu_step import CELLS, Case  # noqa: E402  # in the folder above
+from gpu_step import CELLS, Case
 
-from ctxbench.plugins.cudnn import on_card  # noqa: E402
-from ctxbench.plugins.cudnn.ask import Answers, ask  # noqa: E402
-from ctxbench.plugins.cudnn.choice import CALLS, convolutions  # noqa: E402
-from ctxbench.plugins.cudnn.library import CudnnConvolution  # noqa: E402
-from ctxbench.plugins.memory.predict import predict_peak  # noqa: E402
-from ctxbench.plugins.memory.profile import MemoryProfile  # noqa: E402
+from ctxbench.plugins.cudnn import on_card
+from ctxbench.plugins.cudnn.ask import Answers, ask
+from ctxbench.plugins.cudnn.choice import CALLS, convolutions
+from ctxbench.plugins.cudnn.library import CudnnConvolution
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.profile import MemoryProfile
 
 COLUMNS = ("plain_bytes", "plain_allocated_bytes", "plain_marks", "bytes", "allocated_bytes", "marks")
 

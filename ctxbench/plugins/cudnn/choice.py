@@ -1,13 +1,11 @@
-"""PyTorch's choice of a convolution on a card: which kernels it asks cuDNN for, and what a refused engine takes.
-
-Imports neither torch nor the library.
-"""
+"""PyTorch's choice of a convolution on a card: which kernels it asks cuDNN for, and what a refused engine takes."""
 
 import math
 from dataclasses import dataclass
 
 from ctxbench.meta.calls import Operation
 from ctxbench.plugins.cudnn.library import NUMBERS, CudnnChoice, CudnnConvolution
+from ctxbench.plugins.memory.convolution_rules import winograd_numbers
 
 CALLS = ("aten.convolution", "aten.convolution_backward")
 # Filters, in numbers along a side, for which PyTorch lets cuDNN compute a depthwise convolution in float16.
@@ -139,7 +137,7 @@ def _refused(asked: CudnnConvolution, engine: int) -> int | None:
         return 0 if is_depthwise(asked) and undilated and len({*filter}) == 1 else None
     if engine == WINOGRAD.get(asked.turn):
         plain = filter == (3, 3) and dense and undilated and set(asked.stride) == {1}
-        return _of_winograd(asked) if plain else None
+        return 4 * winograd_numbers(asked.image[0], asked.output[2:], asked.weight) if plain else None
     return None
 
 
@@ -168,10 +166,3 @@ def _most_of_cublas(asked: CudnnConvolution, engine: int, size: int) -> int:
     if asked.turn == "weight":
         return PARTS_OF_A_GRADIENT * 4 * outputs * inputs
     return PARTS_OF_A_MAP * 4 * math.prod(asked.image if asked.turn == "image" else asked.output)
-
-
-def _of_winograd(asked: CudnnConvolution) -> int:
-    """F(4x4, 3x3) in steps: 36 numbers for each 4x4 of the maps and for each 3x3 of the weight."""
-    outputs, inputs = asked.weight[:2]
-    tiles = asked.image[0] * math.prod(math.ceil(side / 4) for side in asked.output[2:])
-    return 36 * 4 * (tiles * (inputs + outputs) + inputs * outputs)

@@ -1,4 +1,4 @@
-"""CUDA's caching allocator, simulated on the blocks of a predicted pass: what is allocated, and what is reserved.
+"""CUDA's caching allocator without CUDA: what is allocated, and what is reserved.
 
 The rules are those of c10/cuda/CUDACachingAllocator.cpp. A request becomes a multiple of 512 bytes. It takes the
 smallest free block that is large enough, or else a new segment. What is left over becomes a free block if it is large
@@ -7,10 +7,9 @@ enough for one; otherwise the block is given whole. Free neighbours in a segment
 
 import os
 from bisect import bisect_left, insort
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ctxbench.devices.cuda import Cuda
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -21,32 +20,6 @@ MIB = 2**20
 SMALL, SMALL_SEGMENT, LARGE, LARGE_SEGMENT = MIB, 2 * MIB, 10 * MIB, 20 * MIB
 # Variables that PyTorch reads the allocator's options from.
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-
-
-class PassBlock(Protocol):
-    """Block of a predicted pass: see `ctxbench.plugins.memory.profile`."""
-
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def category(self) -> str: ...
-    @property
-    def born(self) -> int: ...
-    @property
-    def died(self) -> int | None: ...
-    @property
-    def reused(self) -> bool: ...
-
-
-class PassStep(Protocol):
-    """Operator call of a predicted pass: see `ctxbench.plugins.memory.profile`."""
-
-    @property
-    def op(self) -> str: ...
-    @property
-    def live_bytes(self) -> int: ...
-    @property
-    def inner(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True)
@@ -146,38 +119,11 @@ class CachingAllocator:
         return block
 
 
-def held(
-    blocks: Sequence[PassBlock],
-    steps: Sequence[PassStep],
-    given: Iterable[int],
-    workspaces: Mapping[int, Sequence[int]] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> AllocatorPeak:
-    """The memory of a predicted pass: the second of two, with the cache emptied in between, as a peak is measured.
+def options(environment: Mapping[str, str] = os.environ) -> tuple[bool, int]:
+    """Return whether segments are expandable, so that each block is split, and the bytes from which none is.
 
-    `given` are the bytes of the inputs, which are not counted. A step's `workspaces` are taken after each output, and
-    freed. `environment` has the allocator's options; default: that of this process. Raises UnpredictableError for
-    options whose rules are not simulated.
+    Raises UnpredictableError for options whose rules are not simulated.
     """
-    expandable, max_split = _options(os.environ if environment is None else environment)
-    weights = [block.bytes for block in blocks if block.category in ("weights", "optimizer state")]
-    allocator = CachingAllocator(max_split)
-    for size in (*weights, *given):
-        allocator.malloc(size)
-    run = _Pass(blocks, steps, workspaces or {})
-    for block in run(allocator):
-        allocator.free(block)
-    allocator.empty_cache()
-    before = allocator.allocated
-    run(allocator)
-    if expandable:
-        most = max(step.live_bytes + max((workspaces or {}).get(at, ()), default=0) for at, step in enumerate(steps))
-        return AllocatorPeak(most, None)
-    return AllocatorPeak(sum(weights) + allocator.allocated_peak - before, allocator.reserved_peak)
-
-
-def _options(environment: Mapping[str, str]) -> tuple[bool, int]:
-    """Return whether segments are expandable, so that each block is split, and the bytes from which none is."""
     text = next((environment[name] for name in VARIABLES if environment.get(name)), "")
     found = dict(part.partition(":")[::2] for part in text.replace(" ", "").split(",") if part)
     expandable, size = found.pop("expandable_segments", "False"), found.pop("max_split_size_mb", "0")
@@ -187,55 +133,3 @@ def _options(environment: Mapping[str, str]) -> tuple[bool, int]:
             f"max_split_size_mb:N, or without options: unset {' and '.join(VARIABLES)}"
         )
     return expandable == "True", int(size) * MIB
-
-
-class _Pass:
-    """A pass, step by step: its blocks are given and taken back as they are born and die."""
-
-    def __init__(
-        self, blocks: Sequence[PassBlock], steps: Sequence[PassStep], workspaces: Mapping[int, Sequence[int]]
-    ) -> None:
-        self._steps, self._workspaces = steps, workspaces
-        self._born: dict[int, list[PassBlock]] = defaultdict(list)
-        self._died: dict[int, list[PassBlock]] = defaultdict(list)
-        for block in blocks:
-            if block.category not in ("weights", "optimizer state") and block.bytes:
-                self._born[block.born].append(block)
-                if block.died is not None:
-                    self._died[block.died].append(block)
-
-    def __call__(self, allocator: CachingAllocator) -> list[Block]:
-        """Run it; return the blocks that outlive it."""
-        given: dict[int, Block] = {}  # by the id of the pass's block
-        for at, step in enumerate(self._steps):
-            gone = [block for block in self._died[at] if id(block) in given]
-            for block in self._born[at]:
-                if block.reused and (same := next((each for each in gone if each.bytes == block.bytes), None)):
-                    gone.remove(same)
-                    given[id(block)] = given.pop(id(same))
-            for block in gone:
-                allocator.free(given.pop(id(block)))
-            outputs = [block for block in self._born[at] if id(block) not in given]
-            self._run(step, self._workspaces.get(at, ()), outputs, given, allocator)
-        for block in self._died[len(self._steps)]:
-            allocator.free(given.pop(id(block)))
-        return [*given.values()]
-
-    @staticmethod
-    def _run(
-        step: PassStep,
-        workspaces: Sequence[int],
-        outputs: Sequence[PassBlock],
-        given: dict[int, Block],
-        allocator: CachingAllocator,
-    ) -> None:
-        """Give a kernel its outputs and its own blocks; those of a convolution's gradients are there before."""
-        is_before = "convolution_backward" in step.op
-        own = [allocator.malloc(size) for size in step.inner] if is_before else []
-        for number, output in enumerate(outputs):
-            given[id(output)] = allocator.malloc(output.bytes)
-            if number < len(workspaces) and workspaces[number]:
-                allocator.free(allocator.malloc(workspaces[number]))
-        own += [] if is_before else [allocator.malloc(size) for size in step.inner]
-        for block in own:
-            allocator.free(block)

@@ -76,14 +76,7 @@ def memory(
             value=Number(allocated, origin="predicted"),
         ),
         *_held(profile),
-        *(
-            [
-                Shown(each)
-                for each in (card.fits(profile.allocated_bytes, profile.needed_bytes), *card.beside(optimizer))
-            ]
-            if card
-            else []
-        ),
+        *(map(Shown, (card.fits(allocated, profile.needed_bytes), *card.beside(optimizer))) if card else ()),
         *limit,
         _at_the_peak(profile),
     ]

@@ -26,9 +26,14 @@ def winograd(call: Call) -> int:
     plain = tuple(weight.shape[2:]) == (3, 3) and groups == 1 and {*stride, *dilation} == {1}
     if not plain or weight.shape[1] < WIDE_CHANNELS:
         return 0
-    outputs, inputs = (int(side) for side in weight.shape[:2])
-    tiles = int(data.shape[0]) * math.prod(-(-int(side) // 4) for side in data.shape[2:])
-    return int(36 * (tiles * (inputs + outputs) + inputs * outputs) * weight.element_size())
+    return int(winograd_numbers(int(data.shape[0]), data.shape[2:], weight.shape) * weight.element_size())
+
+
+def winograd_numbers(images: int, sides: Sequence[int], weight: Sequence[int]) -> int:
+    """F(4x4, 3x3) in steps: 36 numbers for each 4x4 of the maps and for each 3x3 of the weight."""
+    outputs, inputs = (int(side) for side in weight[:2])
+    tiles = images * math.prod(-(-int(side) // 4) for side in sides)
+    return 36 * (tiles * (inputs + outputs) + inputs * outputs)
 
 
 def convolution_cuda(call: Call) -> Sizes:

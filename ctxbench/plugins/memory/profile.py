@@ -1,5 +1,6 @@
 """The result of a memory prediction: every block and step of one pass, the peak, and what is in memory there."""
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,9 +10,11 @@ from typing import Literal
 
 from ctxbench.base.call_sites import CallSite
 from ctxbench.meta.calls import Operation
-from ctxbench.plugins.memory.allocator import AllocatorPeak, held
+from ctxbench.plugins.memory.allocator import AllocatorPeak, Block, CachingAllocator, options
 
 MIB = 2**20
+# Categories of what is there before the pass.
+RESIDENT = ("weights", "optimizer state")
 Category = Literal[
     "weights", "optimizer state", "saved for backward", "gradient", "weight gradient", "temporary", "output"
 ]
@@ -147,7 +150,50 @@ class MemoryProfile:
         """The memory that is allocated and reserved. UnpredictableError for unknown options of the allocator."""
         if self.device != "cuda":  # published peaks were compared with the requests of `cuda-2020`
             return AllocatorPeak(self.peak_bytes, None)
-        return held(self.allocations, self.timeline, self.given)
+        expandable, max_split = options(os.environ)
+        if expandable:
+            return AllocatorPeak(self.peak_bytes, None)
+        return self._simulated(CachingAllocator(max_split))
+
+    def _simulated(self, allocator: CachingAllocator) -> AllocatorPeak:
+        """The second of two passes, with the cache emptied in between, as a peak is measured."""
+        resident = [block.bytes for block in self.allocations if block.category in RESIDENT]
+        for size in (*resident, *self.given):
+            allocator.malloc(size)
+        for block in self._run_on(allocator):
+            allocator.free(block)
+        allocator.empty_cache()
+        before = allocator.allocated
+        self._run_on(allocator)
+        return AllocatorPeak(sum(resident) + allocator.allocated_peak - before, allocator.reserved_peak)
+
+    def _run_on(self, allocator: CachingAllocator) -> list[Block]:
+        """Give the blocks of the pass and take them back, step by step; return those that outlive it."""
+        born: dict[int, list[Allocation]] = defaultdict(list)
+        died: dict[int, list[Allocation]] = defaultdict(list)
+        for block in self.allocations:
+            if block.category not in RESIDENT and block.bytes:
+                born[block.born].append(block)
+                died[len(self.timeline) + 1 if block.died is None else block.died].append(block)
+        given: dict[Allocation, Block] = {}
+        for at, step in enumerate(self.timeline):
+            gone = [block for block in died[at] if block in given]
+            for block in born[at]:
+                if block.reused and (same := next((each for each in gone if each.bytes == block.bytes), None)):
+                    gone.remove(same)
+                    given[block] = given.pop(same)
+            for block in gone:
+                allocator.free(given.pop(block))
+            # a convolution's gradients are made after the kernel's own blocks
+            is_before = "convolution_backward" in step.op
+            own = [allocator.malloc(size) for size in step.inner if is_before]
+            given |= {block: allocator.malloc(block.bytes) for block in born[at] if block not in given}
+            own += [allocator.malloc(size) for size in step.inner if not is_before]
+            for inner in own:
+                allocator.free(inner)
+        for block in died[len(self.timeline)]:
+            allocator.free(given.pop(block))
+        return [*given.values()]
 
     @property
     def allocated_bytes(self) -> int:

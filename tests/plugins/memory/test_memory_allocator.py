@@ -1,6 +1,7 @@
 """CUDA's caching allocator without CUDA: each rule by hand, and peaks of a GPU that no sum of blocks explains."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from ctxbench import registry
 from ctxbench.base.mode import Mode
-from ctxbench.plugins.memory.allocator import LARGE_SEGMENT, MIB, CachingAllocator, held
+from ctxbench.plugins.memory.allocator import LARGE_SEGMENT, MIB, VARIABLES, CachingAllocator
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
@@ -82,8 +83,13 @@ def profile_of(module: str, mode: Mode, dtype: str, shape: tuple[int, ...]) -> M
         return predict_peak(block, torch.randn(shape, dtype=getattr(torch, dtype)), mode=mode, device="cuda")
 
 
-def of_profile(profile: MemoryProfile, **environment: str) -> tuple[int, int | None]:
-    found = held(profile.allocations, profile.timeline, profile.given, environment=environment)
+def of_profile(profile: MemoryProfile, monkeypatch: pytest.MonkeyPatch, **environment: str) -> tuple[int, int | None]:
+    with monkeypatch.context() as patch:
+        for name in VARIABLES:
+            patch.delenv(name, raising=False)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        found = replace(profile).held
     return found.allocated, found.reserved
 
 
@@ -98,7 +104,9 @@ def of_profile(profile: MemoryProfile, **environment: str) -> tuple[int, int | N
         ("nc_ssd", "infer", "float32"),
     ],
 )
-def test_peaks_of_a_gpu_that_no_sum_of_blocks_explains(module: str, mode: Mode, dtype: str) -> None:
+def test_peaks_of_a_gpu_that_no_sum_of_blocks_explains(
+    module: str, mode: Mode, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To the byte, on an H200; what the process reserved there has two workspaces of cuBLAS beside it."""
     shape = "1x512x128x128"
     with RUN.open(encoding="utf-8") as file:
@@ -108,16 +116,18 @@ def test_peaks_of_a_gpu_that_no_sum_of_blocks_explains(module: str, mode: Mode, 
             if (row["module"], row["mode"], row["dtype"], row["shape"]) == (module, mode, dtype, shape)
         ]
     profile = profile_of(module, mode, dtype, (1, 512, 128, 128))
-    allocated, reserved = of_profile(profile)
+    allocated, reserved = of_profile(profile, monkeypatch)
     assert profile.peak_bytes < allocated == int(row["measured_bytes"])
     assert reserved is not None
     assert 32 * MIB <= int(row["reserved_bytes"]) - reserved <= 112 * MIB
 
 
-def test_options_of_the_allocator() -> None:
+def test_options_of_the_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = profile_of("gated_cnn", "infer", "float32", (1, 64, 64, 64))
-    assert of_profile(profile, PYTORCH_ALLOC_CONF="expandable_segments:True") == (profile.peak_bytes, None)
-    assert of_profile(profile, PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb: 4096") == of_profile(profile)
+    assert of_profile(profile, monkeypatch, PYTORCH_ALLOC_CONF="expandable_segments:True") == (profile.peak_bytes, None)
+    assert of_profile(profile, monkeypatch, PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb: 4096") == of_profile(
+        profile, monkeypatch
+    )
     for text in ("backend:cudaMallocAsync", "roundup_power2_divisions:4", "max_split_size_mb:x", "expandable_segments"):
         with pytest.raises(UnpredictableError, match="the options of CUDA's allocator are"):
-            of_profile(profile, PYTORCH_CUDA_ALLOC_CONF=text)
+            of_profile(profile, monkeypatch, PYTORCH_CUDA_ALLOC_CONF=text)
