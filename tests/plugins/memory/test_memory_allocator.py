@@ -108,18 +108,30 @@ def test_peaks_of_a_gpu_that_no_sum_of_blocks_explains(
     module: str, mode: Mode, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the byte, on an H200; what the process reserved there has two workspaces of cuBLAS beside it."""
-    shape = "1x512x128x128"
-    with RUN.open(encoding="utf-8") as file:
-        (row,) = [
-            row
-            for row in csv.DictReader(file)
-            if (row["module"], row["mode"], row["dtype"], row["shape"]) == (module, mode, dtype, shape)
-        ]
+    row = measured(module, mode, dtype, "1x512x128x128")
     profile = profile_of(module, mode, dtype, (1, 512, 128, 128))
     allocated, reserved = of_profile(profile, monkeypatch)
     assert profile.peak_bytes < allocated == int(row["measured_bytes"])
     assert reserved is not None
     assert 32 * MIB <= int(row["reserved_bytes"]) - reserved <= 112 * MIB
+
+
+@pytest.mark.parametrize(
+    ("module", "mode", "dtype"),
+    [
+        ("mhsa", "infer", "float32"),  # of two operators that share a block
+        ("nc_ssd", "train", "bfloat16"),  # of a convolution whose copies are there before its gradients
+    ],
+)
+def test_the_order_of_a_step_on_a_gpu(module: str, mode: Mode, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocated, _ = of_profile(profile_of(module, mode, dtype, (1, 128, 64, 64)), monkeypatch)
+    assert allocated == int(measured(module, mode, dtype, "1x128x64x64")["measured_bytes"])
+
+
+def measured(module: str, mode: Mode, dtype: str, shape: str) -> dict[str, str]:
+    with RUN.open(encoding="utf-8") as file:
+        rows = {(row["module"], row["mode"], row["dtype"], row["shape"]): row for row in csv.DictReader(file)}
+    return rows[module, mode, dtype, shape]
 
 
 def test_options_of_the_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
