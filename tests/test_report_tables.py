@@ -81,6 +81,13 @@ def test_a_number_is_written_with_the_decimals_that_it_is_given() -> None:
     assert Number(94.2, 0.0, math.inf).text(decimals=0) == "94"
 
 
+def test_numbers_without_an_interval_are_equal_where_their_values_are() -> None:
+    without = Number(2.0, float("nan"), float("nan"))
+    assert without == Number(2.0) != Number(3.0)
+    assert without != Number(2.0, lacks="an FFT")
+    assert without != Number(2.0, 1.0, 3.0)
+
+
 def test_a_function_that_falls_turns_the_interval_and_leaves_an_unknown_one() -> None:
     time = Number(4.0, 2.0, 5.0, processes={1: 4.0}, origin="measured").map_monotonic(lambda ms: 10 / ms)
     assert (time.value, time.low, time.high, time.processes, time.origin) == (2.5, 2.0, 5.0, {1: 2.5}, "measured")

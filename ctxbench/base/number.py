@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal
 
 from ctxbench.base import load as machine_load
 from ctxbench.base.limits import FEWEST_PROCESSES
@@ -55,6 +55,14 @@ class Number:
     errors: Mapping[str, float] = field(default_factory=dict)
     lacks: str = ""
     is_ratio: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all fields; NaN is equal to NaN."""
+        return isinstance(other, Number) and self._comparable == other._comparable
+
+    @property
+    def _comparable(self) -> list[Any]:
+        return [None if value != value else value for value in vars(self).values()]
 
     @property
     def has_interval(self) -> bool:
