@@ -55,7 +55,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, calls: Counter[str], place: Any, na
 def test_a_run_lists_cases_and_sources_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: Counter[str] = Counter()
     for place, name in (
-        *((grid.Suite, each) for each in ("points", "cases_at", "cases")),
+        *((grid.Suite, each) for each in ("_points", "cases")),
         *((plan, each) for each in ("sources_of", "source_of")),
         (devices, "check"),
     ):
@@ -64,7 +64,7 @@ def test_a_run_lists_cases_and_sources_once(monkeypatch: pytest.MonkeyPatch, tmp
         "quick", modules=["se", "sa"], shape=(1, 32, 4, 4), metrics=["params"], in_process=True, out=tmp_path / "run"
     )
     assert run.frame["status"].tolist() == ["ok", "ok"]
-    assert calls == {"points": 1, "cases_at": 1, "sources_of": 1, "source_of": 1, "check": 1}
+    assert calls == {"_points": 1, "cases": 1, "sources_of": 1, "source_of": 1, "check": 1}
 
 
 def test_a_shape_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_sheets_are_read_once_and_only_other_devices_are_asked_for(monkeypatch: 
     calls: Counter[str] = Counter()
     counted(monkeypatch, calls, devices, "sheets")
     counted(monkeypatch, calls, devices, "check")
-    found = prepare(suite, suite.points(), NOTHING)
+    found = prepare(suite, NOTHING)
     assert found.sheets == {"lent-gpu": {"title": "Lent GPU"}}
     assert [case.device for case in found.cases] == ["lent-gpu", "cpu"] * 2
     assert calls["check"] == 1
@@ -94,12 +94,12 @@ def test_sheets_are_read_once_and_only_other_devices_are_asked_for(monkeypatch: 
 def test_a_device_that_is_not_here_is_told() -> None:
     suite = load("quick", Overrides(modules=["se"], conditions={"device": ["cuda"]}))
     with pytest.raises(UsageError, match="device 'cuda' was asked for, but torch sees no GPU here"):
-        prepare(suite, suite.points(), NOTHING)
+        prepare(suite, NOTHING)
 
 
 def test_a_static_plan_has_each_case_without_a_device_once() -> None:
     suite = load("quick", Overrides(modules=["se"], conditions={"device": ["cpu", "cuda", "lent-gpu"]}))
-    found = prepare(suite, suite.points(), NOTHING, static=True)
+    found = prepare(suite, NOTHING, static=True)
     assert [case.device for case in found.cases] == [devices.META, "lent-gpu"]
 
 
@@ -107,9 +107,8 @@ def test_an_excluded_device_is_that_which_auto_stands_for() -> None:
     suite = load("quick", Overrides(modules=["se", "sa"]))
     file = suite.file.model_copy(update={"exclude": [{"module": "sa", "device": "cuda"}]})
     limited = grid.Suite(suite.name, suite.path, file)
-    points = limited.points()
-    on_cuda = [case for case in limited.cases_at(points, "cuda") if case.module == "sa"]
-    on_cpu = [case for case in limited.cases_at(points, "cpu") if case.module == "sa"]
+    on_cuda = [case for case in limited.cases("cuda") if case.module == "sa"]
+    on_cpu = [case for case in limited.cases("cpu") if case.module == "sa"]
     assert (on_cuda, len(on_cpu)) == ([], len([case for case in suite.cases() if case.module == "sa"]))
 
 

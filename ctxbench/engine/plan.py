@@ -40,7 +40,6 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     and the device's matmul rate suggest; and the trainings of a metric that trains.
     """
     check_installed(suite.file, static)
-    points = suite.points()
     measure = suite.file.measure
     settings = Plan(measure, static_metrics())
     planned = []
@@ -48,7 +47,7 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     rates: dict[tuple[str, str, int | None], float | None] = {}
     with ForkServer() as server:
         executor = CachedExecutor(server)
-        for case in prepare(suite, points, machine(server), static).cases:
+        for case in prepare(suite, machine(server), static).cases:
             record = measure_static(case, settings, executor)
             seconds = least = None
             if record.get("macs") is not None and not static and "latency" in suite.file.metrics:

@@ -63,15 +63,14 @@ def run_suite(
     if not metrics:
         raise UsageError(f"--static measures {', '.join(counted)}, and the suite asks for none of them")
     check_installed(suite.file, static)
-    points = suite.points()  # wrong names end here, before a process is started
-    if reporter and reporter.is_watched:
-        tell_calls(suite.cases_at(points, "cpu"))
+    if suite.points and reporter and reporter.is_watched:  # wrong names end here, before a process is started
+        tell_calls(suite.cases())
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
         measure = _measure_of(suite, in_process)
         executor, launch = _executors(stack, measure, in_process, shown)
         environment = machine(executor)
-        plan = prepare(suite, points, environment, static)
+        plan = prepare(suite, environment, static)
         settings = Plan(measure, metrics, counter, force)
         path = Path(out) if out is not None else default_path(suite.name)
         stack.enter_context(locked(path))
@@ -112,7 +111,7 @@ def resume(
         environment = machine(executor)
         if changed := differences(meta["environment"], environment):
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
-        plan = prepare(suite, suite.points(), environment, meta["static"])
+        plan = prepare(suite, environment, meta["static"])
         settings = reopen(folder, plan, measure, retry_failed, shown)
         _measure(plan.cases, settings, executor, launch, folder, shown)
     return folder

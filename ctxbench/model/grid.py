@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,14 @@ class Suite:
     def cases(self, auto_device: str = "cpu") -> list[Case]:
         """The cases in order: module by module, then the product of the axes, then the explicit extra cases.
 
-        `auto_device` stands in for the device `auto`. Raises UsageError as `points` and `cases_at` do.
+        `auto_device` stands in for the device `auto`. Raises UsageError as `points` does, and if no case is left.
         """
-        return self.cases_at(self.points(), auto_device)
+        found = self._cases(self.points, auto_device)
+        if not found:
+            raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
+        return found
 
+    @cached_property
     def points(self) -> list[GridPoint]:
         """The points of the grid and the extra cases, which are not on a device yet.
 
@@ -107,13 +111,6 @@ class Suite:
         for name in (name for pair in self.file.crossover for name in parse_pair(pair)):
             if name not in modules:
                 raise UsageError(f"{self.path}: crossover: {unknown('module', name, modules)}")
-        return found
-
-    def cases_at(self, points: Iterable[GridPoint], auto_device: str) -> list[Case]:
-        """The cases of `points`, without those that are excluded; UsageError if none is left."""
-        found = self._cases(points, auto_device)
-        if not found:
-            raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
         return found
 
     def _check_figures(self, entries: Iterable[Entry]) -> None:

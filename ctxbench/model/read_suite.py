@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -78,11 +78,10 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     content = disk.read_toml(path)
     if isinstance(named := content.get("published"), str):
         content["published"] = read_published(named, Published, path.parent).model_dump()
-    suite = _validate(content, str(path))
-    _check_networks(suite, path)
-    if overrides is not None:
-        suite = _override(suite, overrides, path)
-    return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
+    file = _validate(content, str(path))
+    _check_networks(file, path)
+    suite = Suite(path.stem, path, file)
+    return suite if overrides is None else overridden(suite, overrides)
 
 
 def read_published(name_or_path: str, table: type[PublishedT], beside: Path | None = None) -> PublishedT:
@@ -191,7 +190,13 @@ def _is_model(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
-def _override(suite: SuiteFile, overrides: Overrides, path: Path) -> SuiteFile:
+def overridden(suite: Suite, overrides: Overrides) -> Suite:
+    """The suite with other values. UsageError for a value that it cannot have, or a module that it does not have."""
+    chosen = suite.chosen or overrides.modules is not None
+    return replace(suite, file=_override(suite.file, overrides, suite.path, chosen), chosen=chosen)
+
+
+def _override(suite: SuiteFile, overrides: Overrides, path: Path, chosen: bool) -> SuiteFile:
     content = suite.model_dump()
     if overrides.modules is not None:
         content["modules"] = overrides.modules
@@ -203,7 +208,7 @@ def _override(suite: SuiteFile, overrides: Overrides, path: Path) -> SuiteFile:
         content["axes"]["shape"] = [list(shape) for shape in dict.fromkeys(own) if shape]
     if "shape" in overrides.conditions or any(own):
         content["axes"] |= {"batch": [], "channels": [], "size": []}
-    named = [reference_in(path, overrides.modules is not None, each) for each in content["modules"]]
+    named = [reference_in(path, chosen, each) for each in content["modules"]]
     for key, hparams in _chosen_hparams(named, overrides.hparams).items():
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure

@@ -1,6 +1,6 @@
 """Plan of a run, listed once before it begins: its cases, the data sheets of their devices, their sources."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,7 +9,7 @@ from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.executions import executions
 from ctxbench.model.case import Case, as_list
-from ctxbench.model.grid import GridPoint, Suite
+from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import metrics as known_metrics
 from ctxbench.model.suite_file import SuiteFile
 from ctxbench.registry import networks
@@ -51,16 +51,16 @@ class RunPlan:
         }
 
 
-def prepare(suite: Suite, points: Iterable[GridPoint], environment: Mapping[str, Any], static: bool = False) -> RunPlan:
+def prepare(suite: Suite, environment: Mapping[str, Any], static: bool = False) -> RunPlan:
     """The plan of a suite for a machine; when static, cases that would be timed are without a device, each once.
 
     UsageError for a device that `environment` does not have, and if no case is left.
     """
     if static:
-        placed = suite.cases_at(points, "cpu")
+        placed = suite.cases("cpu")
         found = (replace(case, device=devices.META) if devices.has_clock(case.device) else case for case in placed)
         return RunPlan(suite, list({case.id: case for case in found}.values()))
-    plan = RunPlan(suite, suite.cases_at(points, devices.auto(environment)))
+    plan = RunPlan(suite, suite.cases(devices.auto(environment)))
     for name in dict.fromkeys(case.device for case in plan.cases if case.device not in plan.sheets):
         devices.check(name, environment)
     return plan

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from ctxbench.base.notes import Note, short
 from ctxbench.base.texts import listed
 from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.estimate import whole_s
-from ctxbench.engine.isolated import tell_calls
 from ctxbench.engine.one_process import CaseOutcome, Executor
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import run_suite
@@ -24,7 +23,7 @@ from ctxbench.model.hparams import combinations
 from ctxbench.model.messages import Sample, TimelineStep
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import metrics, quantities, read_number
-from ctxbench.model.read_suite import Overrides, load
+from ctxbench.model.read_suite import Overrides, overridden
 from ctxbench.model.suite_file import Figure, MeasureTable, SuiteFile
 from ctxbench.plugins.compare.ranking import Ranking, Standing
 from ctxbench.plugins.verify.contract import CHANNELS, CheckResult, option
@@ -52,26 +51,20 @@ class BrokenModules(UsageError):
 
 
 @dataclass(frozen=True)
-class ComparisonRequest:
+class ComparisonPlan:
     """Comparison to make: references of the candidates, names of the registry modules, and their hyper-parameters.
 
     `settings` are the candidates' own (the key is empty for all of them, else a candidate's key) and those of registry
-    modules by key. `overrides` replace inputs and settings of the `suite`.
+    modules by key. `asked` has the inputs and settings: a suite that is read once, and still has its own modules.
     """
 
+    asked: Suite
     candidates: Sequence[str]
     modules: Sequence[str] | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    suite: str = "compare"
-    overrides: Overrides = field(default_factory=Overrides)
 
-    @property
-    def file(self) -> SuiteFile:
-        """The suite's content with the overrides."""
-        return load(self.suite, self.overrides).file
-
-    def without(self, candidates: Collection[str]) -> "ComparisonRequest":
-        """The request without these candidates, and without the settings that name one of them."""
+    def without(self, candidates: Collection[str]) -> "ComparisonPlan":
+        """The plan without these candidates, and without the settings that name one of them."""
         own = {registry.own_name(candidate) for candidate in candidates}
         return replace(
             self,
@@ -83,52 +76,75 @@ class ComparisonRequest:
         """A candidate's hyper-parameters, before its file is run: by the name of its class, or its key."""
         return {**self.settings.get("", {}), **self.settings.get(registry.own_name(candidate), {})}
 
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """The candidates by their keys, which their files tell. UsageError if two have the same."""
+        found: dict[str, str] = {}
+        for candidate in self.candidates:
+            key = registry.get(candidate).key
+            if key in found:
+                raise UsageError(
+                    f"{found[key]} and {candidate} are both called {key!r}; give one another key with @register"
+                )
+            found[key] = candidate
+        return found
 
-def loadable(request: ComparisonRequest, tell: Callable[[str], object]) -> ComparisonRequest:
-    """The request without the candidates that cannot be loaded, which are told. UsageError if none is left."""
+    @cached_property
+    def suite(self) -> Suite:
+        """The suite of the run, with the candidates first. UsageError for settings of a module that it lacks."""
+        own, settings = self.keys, self.settings
+        names = self.modules if self.modules is not None else [e.key for e in registry.entries() if not e.broken]
+        others = {registry.get(other).key: other for other in names if other not in own}
+        classes = {registry.own_name(candidate) for candidate in self.candidates}
+        for setting in settings:
+            if setting and setting not in {*own, *others, *classes}:
+                raise unknown("module in --set", setting, {*own, *others})
+        mine = {key: {**self.hparams(candidate), **settings.get(key, {})} for key, candidate in own.items()}
+        hparams = {other: settings[other] for other in others if other in settings}
+        hparams |= {candidate: mine[key] for key, candidate in own.items()}
+        found = overridden(self.asked, Overrides(modules=[*own.values(), *others.values()], hparams=hparams))
+        figures = [*found.file.figures, *_figures(found.file, mine)]
+        return replace(found, file=found.file.model_copy(update={"figures": figures}))
+
+
+def loadable(plan: ComparisonPlan, tell: Callable[[str], object]) -> ComparisonPlan:
+    """The plan without the candidates that cannot be loaded, which are told. UsageError if none is left."""
     wrong: dict[str, UsageError] = {}
-    for candidate in request.candidates:
+    for candidate in plan.candidates:
         try:
             registry.get(candidate)
         except UsageError as error:
             wrong[candidate] = error
-    if wrong and len(wrong) == len({*request.candidates}):
+    if wrong and len(wrong) == len({*plan.candidates}):
         raise next(iter(wrong.values()))
     for candidate, why in wrong.items():
         tell(f"left out: {candidate}: {why}")
-    return request.without(wrong)
+    return plan.without(wrong)
 
 
-def at_own_width(request: ComparisonRequest) -> ComparisonRequest:
-    """The request with the suite's inputs at the channels that an instance is made for, unless inputs are given."""
-    conditions = request.overrides.conditions
-    widths = {registry.get(each).made_for for each in request.candidates} - {None}
-    if {"shape", "channels", "network"} & conditions.keys() or not widths:
-        return request
-    shapes = [(b, width, h, w) for b, _, h, w in request.file.axes.shape for width in widths]
-    return replace(request, overrides=replace(request.overrides, conditions={**conditions, "shape": shapes}))
-
-
-def tell_candidates(request: ComparisonRequest) -> None:
-    """Say the call that builds each candidate; what is wrong with the request is told later."""
-    with suppress(UsageError):
-        tell_calls(_suite(request)[0].cases())
+def at_own_width(plan: ComparisonPlan) -> ComparisonPlan:
+    """The plan with the suite's inputs at the channels that an instance is made for."""
+    widths = {registry.get(each).made_for for each in plan.candidates} - {None}
+    if not widths:
+        return plan
+    shapes = [(b, width, h, w) for b, _, h, w in plan.asked.file.axes.shape for width in widths]
+    return replace(plan, asked=overridden(plan.asked, Overrides(conditions={"shape": shapes})))
 
 
 def check_contract(
-    request: ComparisonRequest, executor: Executor, on_stage: Callable[[str], None]
+    plan: ComparisonPlan, executor: Executor, on_stage: Callable[[str], None]
 ) -> dict[str, list[tuple[str, list[CheckResult]]]]:
     """The contract of each candidate with each of its settings, in fresh processes, without the compilers.
 
     Each comes with a name: the candidate's, and the settings where there are several. Of a comparison that counts and
     predicts, and measures nothing, only the first setting is checked. `on_stage` is told what begins.
     """
-    asked = [metrics()[name] for name in request.file.metrics]
+    asked = [metrics()[name] for name in plan.asked.file.metrics]
     counts_alone = not any(each.measure or each.time or each.compute for each in asked)
-    channels, size = _input_of(request.file)
+    channels, size = _input_of(plan.asked.file)
     found: dict[str, list[tuple[str, list[CheckResult]]]] = {}
-    for candidate in dict.fromkeys(request.candidates):
-        chosen = combinations(request.hparams(candidate), registry.get(candidate))[: 1 if counts_alone else None]
+    for candidate in dict.fromkeys(plan.candidates):
+        chosen = combinations(plan.hparams(candidate), registry.get(candidate))[: 1 if counts_alone else None]
         own = found.setdefault(candidate, [])
         for hparams in chosen:
             text = ", ".join(f"{name}={value}" for name, value in hparams.items())
@@ -160,22 +176,22 @@ def marks_of(checked: Iterable[tuple[str, Sequence[CheckResult]]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def check_names(request: ComparisonRequest, rank_by: str, reuse: Path | None) -> None:
-    """UsageError for an unknown suite, column or registry module, a package that is missing for what is asked, or a run
+def check_names(plan: ComparisonPlan, rank_by: str, reuse: Path | None) -> None:
+    """UsageError for an unknown column or registry module, a package that is missing for what is asked, or a run
     that cannot be reused, before any is run.
     """
-    check_installed(request.file)
+    check_installed(plan.asked.file)
     ranked = [key for key, each in quantities().items() if each.better]
     if rank_by not in ranked:
         raise unknown("quantity to rank by", rank_by, ranked)
-    for name in request.modules or ():
+    for name in plan.modules or ():
         registry.get(name)
     if reuse:
         _finished(reuse)
 
 
 def measure(
-    request: ComparisonRequest,
+    plan: ComparisonPlan,
     environment: Mapping[str, Any],
     *,
     marks: Mapping[str, Sequence[str]] | None = None,
@@ -191,31 +207,28 @@ def measure(
     Raises UsageError if a name is unknown, two candidates share a key, or the earlier run is not finished, or was made
     elsewhere or with other settings.
     """
-    loaded, keys = _suite(request)
-    earlier = reusable(reuse, loaded, keys, environment) if reuse else {}
+    keys = plan.keys
+    earlier = reusable(reuse, plan.suite, keys, environment) if reuse else {}
 
     def copy(folder: RunFolder, cases: Sequence[Case]) -> None:
         reused = [case.id for case in cases if case.id in earlier]
-        marked = [key for key, candidate in zip(keys, request.candidates, strict=True) if candidate in broken]
-        told = {key: list((marks or {}).get(each, ())) for key, each in zip(keys, request.candidates, strict=True)}
         folder.save_meta(
-            candidates=keys,
-            broken=marked,
-            marks=told,
+            candidates=[*keys],
+            broken=[key for key, candidate in keys.items() if candidate in broken],
+            marks={key: list((marks or {}).get(each, ())) for key, each in keys.items()},
             reused={"folder": str(reuse), "cases": reused} if reused else None,
         )
         for number, outcome in (each for case in reused for each in earlier[case].items()):
             outcome.write(folder, number)
 
-    return run_suite(loaded, out=out, reporter=reporter, before=copy)
+    return run_suite(plan.suite, out=out, reporter=reporter, before=copy)
 
 
-def expected_s(request: ComparisonRequest) -> tuple[int, float]:
+def expected_s(suite: Suite) -> tuple[int, float]:
     """Number of cases in a comparison, and its approximate duration in seconds if each pass fits into the budget."""
-    loaded, _ = _suite(request)
-    cases, measure = loaded.cases(), loaded.file.measure
+    cases, measure = suite.cases(), suite.file.measure
     timed = sum(devices.has_clock(case.device) for case in cases)
-    costs_s = COSTS_S + whole_s(loaded.file.metrics, measure)
+    costs_s = COSTS_S + whole_s(suite.file.metrics, measure)
     return len(cases), costs_s * len(cases) + timed * (
         measure.processes * (2 * (measure.warmup_s + measure.sample_s) + PROCESS_S)
     )
@@ -267,33 +280,6 @@ def _column(each: Quantity, rows: Sequence[RecordRow]) -> str:
     return measured if measured and on_gpu and any(row[measured] is not None for row in rows) else each.column
 
 
-def _suite(request: ComparisonRequest) -> tuple[Suite, list[str]]:
-    """The suite with the candidates first, and the candidates' keys. Finding the keys runs the candidates' files."""
-    found: dict[str, str] = {}
-    for candidate in request.candidates:
-        key = registry.get(candidate).key
-        if key in found:
-            raise UsageError(
-                f"{found[key]} and {candidate} are both called {key!r}; give one another key with @register"
-            )
-        found[key] = candidate
-    names = request.modules if request.modules is not None else [e.key for e in registry.entries() if not e.broken]
-    others = {registry.get(other).key: other for other in names if other not in found}
-    classes = {registry.own_name(candidate) for candidate in request.candidates}
-    for setting in request.settings:
-        if setting and setting not in {*found, *others, *classes}:
-            raise unknown("module in --set", setting, {*found, *others})
-    hparams = {other: request.settings[other] for other in others if other in request.settings}
-    hparams |= {c: {**request.hparams(c), **request.settings.get(key, {})} for key, c in found.items()}
-    overrides = replace(request.overrides, modules=[*found.values(), *others.values()], hparams=hparams)
-    loaded = load(request.suite, overrides)
-    figures = [
-        *loaded.file.figures,
-        *_figures(loaded.file, {key: hparams[candidate] for key, candidate in found.items()}),
-    ]
-    return replace(loaded, file=loaded.file.model_copy(update={"figures": figures})), list(found)
-
-
 def _figures(file: SuiteFile, candidates: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
     """The figure of an ablation: costs against the hyper-parameter with the most values, if one has several."""
     several = [(key, name, value) for key, own in candidates.items() for name, value in own.items()]
@@ -307,7 +293,7 @@ def _figures(file: SuiteFile, candidates: Mapping[str, Mapping[str, Any]]) -> It
 
 
 def reusable(
-    path: Path, suite: Suite, candidates: Sequence[str], environment: Mapping[str, Any]
+    path: Path, suite: Suite, candidates: Collection[str], environment: Mapping[str, Any]
 ) -> dict[str, dict[int, CaseOutcome]]:
     """The processes of the cases that the run in `path` holds, the candidates' apart, by their numbers.
 

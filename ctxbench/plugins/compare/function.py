@@ -1,16 +1,20 @@
 """`ctxbench.compare`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import api, registry
+from ctxbench.base.errors import UsageError
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.isolated import tell_calls
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import machine
 from ctxbench.model.conditions import Counts, Names, Shapes
 from ctxbench.model.hparams import of_configs
+from ctxbench.model.read_suite import load
 from ctxbench.plugin import loaded
 from ctxbench.plugins.compare import comparison
 from ctxbench.plugins.compare.comparison import BrokenModules
@@ -98,32 +102,34 @@ def compare(
     overrides = api.overrides_of(
         metrics=metrics, processes=processes, measure=measure, also_on=also_on, conditions=conditions
     )
-    request = comparison.ComparisonRequest(names, api.module_names(modules), hparams or {}, suite, overrides)
-    comparison.check_names(request, rank_by, earlier)
-    request = comparison.loadable(request, on_part)
+    plan = comparison.ComparisonPlan(load(suite, overrides), names, api.module_names(modules), hparams or {})
+    comparison.check_names(plan, rank_by, earlier)
+    plan = comparison.loadable(plan, on_part)
     if hparams:
-        configs = {config for each in request.candidates for config in registry.get(each).configs}
-        request = replace(request, settings=of_configs(hparams, configs))
+        configs = {config for each in plan.candidates for config in registry.get(each).configs}
+        plan = replace(plan, settings=of_configs(hparams, configs))
+    if shape is None and network is None:
+        plan = comparison.at_own_width(plan)
     with ForkServer() as server:
         environment = machine(server)
-        request = comparison.at_own_width(request)
         if progress and progress.is_watched:
-            comparison.tell_candidates(request)
+            with suppress(UsageError):  # what is wrong is told after the contract
+                tell_calls(plan.suite.cases())
         with progress or Quiet() as shown:
-            checked = comparison.check_contract(request, server, shown.stage)
+            checked = comparison.check_contract(plan, server, shown.stage)
     for found in checked.values():
         for name, results in found:
             _tell(name, results, on_part)
     broken = [each for each, found in checked.items() if any(one.misleads for _, own in found for one in own)]
     if broken and not anyway:
-        request = request.without(broken)
-        if not request.candidates:
+        plan = plan.without(broken)
+        if not plan.candidates:
             raise BrokenModules(line(one) for each in checked.values() for _, own in each for one in own if one.broken)
         on_part(f"left out: {', '.join(broken)}; {comparison.AS_IT_IS}")
-    cases, seconds = comparison.expected_s(request)
+    cases, seconds = comparison.expected_s(plan.suite)
     on_part(f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples")
     finished = comparison.measure(
-        request, environment, broken=broken if anyway else (), reuse=earlier,
+        plan, environment, broken=broken if anyway else (), reuse=earlier,
         marks={each: comparison.marks_of(found) for each, found in checked.items()},
         out=Path(out) if out else None, reporter=reporter,
     )  # fmt: skip

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 from typer.testing import CliRunner, Result
 
 import ctxbench
 from ctxbench import cli, registry
+from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 from ctxbench.meta.gradient_order import WAY_OUT
+from ctxbench.model.grid import Suite
 from ctxbench.model.read_suite import Overrides, load
 from ctxbench.plugins.compare import comparison, function
 from ctxbench.plugins.verify.checks import CHECKS, run_checks
@@ -101,9 +104,9 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     assert frame["params"].iloc[0] == 8 * 3 + 3 + 3 * 8 + 8
 
     settings = {"": {"width": 4}, "linear": {"reduction": 4}}
-    request = comparison.ComparisonRequest([f"{file}:Mine"], ["sa", "linear"], settings, str(suite))
+    plan = comparison.ComparisonPlan(load(str(suite)), [f"{file}:Mine"], ["sa", "linear"], settings)
     now = one.meta["environment"]
-    run = comparison.measure(request, now, reuse=tmp_path / "one", out=tmp_path / "two")
+    run = comparison.measure(plan, now, reuse=tmp_path / "one", out=tmp_path / "two")
     second, held = run.frame().set_index("module"), frame.set_index("module")
     for column in ("params", "processes", "latency_infer_ms", "latency_infer_low_ms", "rounds"):
         assert second.loc["sa", column] == held.loc["sa", column]
@@ -124,20 +127,20 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     assert rounds == {"Mine (width=4)": [1, 2, 3], "sa": [], "linear (reduction=4)": []}
 
     with pytest.raises(UsageError, match=r"cannot be reused \(cpu: .* then, another now\)"):
-        comparison.measure(request, {**now, "cpu": "another"}, reuse=tmp_path / "one")
+        comparison.measure(plan, {**now, "cpu": "another"}, reuse=tmp_path / "one")
     with pytest.raises(UsageError, match=r"target: 0.02 then, 0.03 now; sample_s: 0.01 then, 0.3 now"):
-        comparison.measure(replace(request, suite="compare"), now, reuse=tmp_path / "one")
+        comparison.measure(replace(plan, asked=load("compare")), now, reuse=tmp_path / "one")
     meta = tmp_path / "one" / "run.json"
     for old, new, reason in (
         ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with ctxbench resume"),
     ):
         meta.write_text(meta.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
         with pytest.raises(UsageError, match=f"cannot be reused: {reason}"):
-            comparison.measure(request, now, reuse=tmp_path / "one")
+            comparison.measure(plan, now, reuse=tmp_path / "one")
         meta.write_text(meta.read_text(encoding="utf-8").replace(new, old), encoding="utf-8")
 
     monkeypatch.setattr("ctxbench.base.load.OTHERS_LIMIT", -1)  # every process is disturbed
-    third = comparison.measure(request, now, reuse=tmp_path / "one", out=tmp_path / "three")
+    third = comparison.measure(plan, now, reuse=tmp_path / "one", out=tmp_path / "three")
     assert {
         case: len(found) for case, found in third.finished().items() if case in held["case"].to_list()
     } == dict.fromkeys(held.loc[["sa", "linear"], "case"], 4)
@@ -166,6 +169,9 @@ def test_an_instance_is_compared_at_its_own_width(
     monkeypatch.syspath_prepend(tmp_path)
     found = importlib.import_module(file.rename(tmp_path / "blocks_of_a_session.py").stem).Mine
     suite = str(suite_file(["sa"], metrics=("params",)))
+    read, listed = Mock(wraps=disk.read_toml), Mock(side_effect=Suite._points)
+    monkeypatch.setattr("ctxbench.base.disk.read_toml", read)
+    monkeypatch.setattr(Suite, "_points", lambda *arguments: listed(*arguments))
     checked: list[str] = []
     options: dict[str, Any] = {"suite": suite, "modules": "sa", "rank_by": "params"}
     run = ctxbench.compare(
@@ -174,6 +180,7 @@ def test_an_instance_is_compared_at_its_own_width(
         on_part=lambda part: checked.append(str(part)),
         **options,
     )
+    assert (read.call_args_list.count(call(Path(suite))), listed.call_count) == (1, 1)
     assert run.value.frame[["module", "channels", "params"]].to_numpy().tolist()[:2] == [
         ["Mine", 16, 16 * 3 + 3 + 3 * 16 + 16],
         ["Mine(width=4)", 16, 16 * 4 + 4 + 4 * 16 + 16],
@@ -257,9 +264,10 @@ def test_a_wrong_name_is_refused_before_anything_runs(file: Path, options: list[
 def test_names_that_do_not_fit_together_are_refused(
     file: Path, tmp_path: Path, candidates: list[str], settings: dict[str, dict[str, Any]], sentence: str
 ) -> None:
-    request = comparison.ComparisonRequest([c.format(file=file) for c in candidates], ["linear"], settings)
+    named = [candidate.format(file=file) for candidate in candidates]
+    plan = comparison.ComparisonPlan(load("compare"), named, ["linear"], settings)
     with pytest.raises(UsageError, match=sentence):
-        comparison.measure(request, {}, out=tmp_path / "run")
+        comparison.measure(plan, {}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -271,15 +279,13 @@ def test_the_suite_measures_the_whole_registry_with_every_metric() -> None:
 
 
 def test_an_ablation_has_a_figure_over_the_hyper_parameter_with_the_most_values(file: Path) -> None:
-    overrides = Overrides(metrics=["params", "latency"])
+    asked = load("compare", Overrides(metrics=["params", "latency"]))
     settings: dict[str, dict[str, Any]] = {"Local": {"kernel": [3, 5, 7]}, "Mine": {"width": 3}}
-    request = comparison.ComparisonRequest([f"{file}:Local", f"{file}:Mine"], ["sa"], settings, overrides=overrides)
-    loaded, keys = comparison._suite(request)
-    (figure,) = loaded.file.figures
+    plan = comparison.ComparisonPlan(asked, [f"{file}:Local", f"{file}:Mine"], ["sa"], settings)
+    (figure,) = plan.suite.file.figures
     assert (figure.name, figure.title, figure.x) == ("settings", "Costs of Local by kernel", "kernel")
-    assert (figure.y, keys) == (["params", "latency_infer"], ["Local", "Mine"])
-    plain = replace(request, settings={"Local": {"kernel": 5}})
-    assert comparison._suite(plain)[0].file.figures == []
+    assert (figure.y, [*plan.keys]) == (["params", "latency_infer"], ["Local", "Mine"])
+    assert replace(plan, settings={"Local": {"kernel": 5}}).suite.file.figures == []
 
 
 @pytest.mark.parametrize(("name", "marks"), [("Normed", ["fails: exact gradients"]), ("HandedOn", [])])

@@ -15,7 +15,7 @@ pytest.importorskip("sklearn", reason='pip install -c constraints.txt ".[recall]
 from ctxbench.base.clocks import usable_cores
 from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.model.case import Case
-from ctxbench.model.read_suite import Overrides
+from ctxbench.model.read_suite import Overrides, load
 from ctxbench.model.suite_file import MeasureTable
 from ctxbench.plugins.recall.metric import STEP_S, Recall, learned_of, sentence, takes_s
 from ctxbench.plugins.recall.suites import recall_rank as rank_claims
@@ -89,11 +89,11 @@ def test_a_dry_run_counts_the_trainings_if_they_are_asked_for(
 
 @pytest.mark.plugin("compare")
 def test_compare_counts_the_trainings_too(suite_file: Callable[..., Path]) -> None:
-    from ctxbench.plugins.compare.comparison import ComparisonRequest, expected_s
+    from ctxbench.plugins.compare.comparison import ComparisonPlan, expected_s
 
     suite = str(suite_file(["sa"], metrics=("params",)))
     (cases, plain), (_, trained) = (
-        expected_s(ComparisonRequest([], ["sa", "se"], {}, suite, Overrides(metrics=metrics)))
+        expected_s(ComparisonPlan(load(suite, Overrides(metrics=metrics)), [], ["sa", "se"]).suite)
         for metrics in (["params"], ["params", "recall"])
     )
     assert cases == 2
