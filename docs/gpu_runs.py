@@ -43,8 +43,7 @@ def gpu_errors(of: str = "card", *, marked: bool = True) -> "pd.Series[float]":
 
 def gpu_peaks() -> pd.DataFrame:
     """The measured peaks of all blocks, with the errors of predictions as shares: see ERRORS."""
-    folder = RESULTS / gpu_run()["folder"]
-    peaks = pd.read_csv(folder / "peaks.csv").merge(pd.read_csv(folder / "cudnn-peaks.csv"))
+    peaks = _table("peaks").merge(_table("cudnn-peaks"))
     return peaks.assign(**{name: peaks[of] / peaks["measured_bytes"] - 1 for name, (of, _) in ERRORS.items()})
 
 
@@ -53,7 +52,7 @@ def gpu_cudnn() -> dict[str, int]:
 
     `requested`: PyTorch takes the workspace that cuDNN chooses; `depthwise` are those of the others.
     """
-    found = pd.read_csv(RESULTS / gpu_run()["folder"] / "cudnn.csv")
+    found = _table("cudnn")
     engine = found["live_engine"] == found["deviceless_engine"]
     requested = found["live_bytes"] == found["requested_bytes"]
     filters = found["weight"].str.split("x").str[1]
@@ -68,7 +67,7 @@ def gpu_cudnn() -> dict[str, int]:
 
 def gpu_gradients() -> pd.DataFrame:
     """The operators whose gradients were computed there, for arguments of other strides."""
-    return pd.read_csv(RESULTS / gpu_run()["folder"] / "gradients.csv")
+    return _table("gradients")
 
 
 def cudnn_peaks() -> str:
@@ -77,6 +76,11 @@ def cudnn_peaks() -> str:
     plain, told = (_near(peaks, prefix) for prefix in ("plain_", ""))
     rows = [f"| {what} | {count} | {told[what]} |" for what, count in plain.items()]
     return "\n".join([f"| of {len(peaks)} peaks | without cuDNN | with it |", "| :-- | --: | --: |", *rows])
+
+
+def _table(name: str) -> pd.DataFrame:
+    """A table of the newest run, compressed or not."""
+    return pd.read_csv(next((RESULTS / gpu_run()["folder"]).glob(f"{name}.csv*")))
 
 
 def _near(peaks: pd.DataFrame, prefix: str) -> dict[str, int]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ctxbench.report.figures.labels import freeze_layout, place_labels
-from ctxbench.report.figures.style import FAINT, new_figure, styled, svg_text
+from ctxbench.report.figures.style import FAINT, new_figure, png_bytes, styled
 from ctxbench.report.figures.ticks import log_axis
 
 FIGURES = ROOT / "docs" / "figures"
@@ -51,7 +51,7 @@ def peaks() -> None:
             axes, mib[worst.index], today[worst.index], worst["module"].to_list(), [2.0] * len(worst),
             others=[*zip(mib[others], then[others], strict=True)],
         )  # fmt: skip
-        (FIGURES / "gpu-peaks.svg").write_text(svg_text(figure), encoding="utf-8")
+        (FIGURES / "gpu_peaks.png").write_bytes(png_bytes(figure))
 
 
 def terminal() -> None:

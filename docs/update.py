@@ -128,5 +128,5 @@ if __name__ == "__main__":
     write(named or pages())
     if not named:
         blocks.write()
-        pictures.peaks()
         copy_pictures()
+        pictures.peaks()

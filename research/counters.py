@@ -2,9 +2,9 @@
 
 Each real counter is asked in an environment of its own, where it is installed beside what ctxbench needs:
 `python research/counters.py ask NAME FILE.csv [CASE ...]` writes what it prints for these cases or kinds of cases, or
-for all. `python research/counters.py join FILE.csv ...` writes results/counters: conventions.csv, with the number of
+for all. `python research/counters.py join FILE.csv ...` writes results/counters: conventions.csv.gz, with the number of
 the convention of the same name beside each, and evidence.json. Of a case that is in several files the last one counts;
-given conventions.csv itself, the conventions are counted again beside what the packages printed.
+given conventions.csv.gz itself, the conventions are counted again beside what the packages printed.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ import pandas as pd
 import torch
 from own_modules import OWN
 from own_modules import SHAPE as OWN_SHAPE
+from prediction_data import PACKED
 from stamp import stamp, write_stamp
 from torch import Tensor, nn
 from torch.nn import functional
@@ -324,7 +325,7 @@ def main() -> None:
     evidence = stamp()
     found = join(sys.argv[2:])
     write_stamp(OUT, evidence)
-    found.to_csv(OUT / "conventions.csv", index=False, lineterminator="\n")
+    found.to_csv(OUT / "conventions.csv.gz", index=False, lineterminator="\n", compression=PACKED)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 Run: python research/cudnn_peaks.py results/gpu-NAME CARD   (with the extra cudnn, or a torch with CUDA)
 
-It reads `peaks.csv` and writes `cudnn-peaks.csv` beside it: the peak without and with workspaces in bytes, as
-requested and as allocated, and the operators that are marked in each. float32 is without TF32, as it was measured.
+It reads `peaks.csv` and writes `cudnn-peaks.csv` beside it, both compressed by `gzip -9n` once they are whole: the peak
+without and with workspaces in bytes, as requested and as allocated, and the operators that are marked in each. float32
+is without TF32, as it was measured.
 """
 
 import csv
@@ -14,7 +15,7 @@ from unittest.mock import patch
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from gpu_step import CELLS, Case
+from gpu_step import CELLS, Case, read
 
 from ctxbench.plugins.cudnn import on_card
 from ctxbench.plugins.cudnn.ask import Answers, ask
@@ -27,8 +28,7 @@ COLUMNS = ("plain_bytes", "plain_allocated_bytes", "plain_marks", "bytes", "allo
 
 
 def main(folder: Path, card: str) -> None:
-    with (folder / "peaks.csv").open(newline="", encoding="utf-8") as file:
-        cases = [tuple(row[key] for key in CELLS) for row in csv.DictReader(file) if not row["refused"]]
+    cases = [tuple(row[key] for key in CELLS) for row in read(folder / "peaks.csv") if not row["refused"]]
     plain = {case: profile(*case) for case in cases}
     asked = dict.fromkeys(
         each

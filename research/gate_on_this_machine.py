@@ -24,6 +24,7 @@ from typing import Any
 from scipy.stats import beta
 from stamp import stamp, write_stamp
 
+from ctxbench.base.disk import read_text
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Origin, plain_table
 
@@ -116,11 +117,11 @@ def measure(path: Path, options: Sequence[str], folder: Path = ROOT) -> None:
 
 
 def stored(folder: Path = GATES) -> dict[str, Gate]:
-    """The gates of both series, by state and name: `quiet-unchanged-01`."""
+    """The gates of both series, compressed or not, by state and name: `quiet-unchanged-01`."""
     return {
-        f"{state}-{path.stem}": json.loads(path.read_text(encoding="utf-8"))
+        f"{state}-{path.name.partition('.')[0]}": json.loads(read_text(path))
         for state in STATES
-        for path in sorted((folder / state).glob("*-*.json"))
+        for path in sorted((folder / state).glob("*-*.json*"))
     }
 
 

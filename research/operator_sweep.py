@@ -1,6 +1,6 @@
 """Each operator of PyTorch's own list of tests: its predicted peak beside the measured one, on the CPU without oneDNN.
 
-    python research/operator_sweep.py [OPERATOR ...] [--write results/operators.csv]
+    python research/operator_sweep.py [OPERATOR ...] [--write results/operators.csv.gz]
 
 An operator stands in the list of `torch.testing._internal` with samples of its arguments. Of each, up to SAMPLES are
 taken as they are, and again so large that a tensor has more than a mebibyte; forward, and forward and backward; in each

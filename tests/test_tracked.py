@@ -39,6 +39,11 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
+def test_the_tracked_files_have_at_most_ten_mib() -> None:
+    total = sum((tracked.ROOT / name).stat().st_size for name in tracked.tracked()[0])
+    assert total <= 10 * 2**20, "gzip -9n compresses tables, and a run that a newer one answers for goes"
+
+
 def test_a_copy_has_the_tracked_files_as_they_are_and_no_others(clone: Path) -> None:
     write(
         clone, {"README.md": "edited\n", "modules/mine.py": "new\n", "runs/a/run.json": "{}", "modules/staged.py": ""}

@@ -1,6 +1,7 @@
 """Tables of MACs that a counter's package printed are recognised by it; invented ones are not."""
 
 import csv
+import gzip
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ from ctxbench.plugins.audit.table import of_columns
 from ctxbench.plugins.audit.verdicts import judge
 from ctxbench.plugins.macs.tools import NAMES
 
-PRINTED = Path(__file__).parents[3] / "results" / "counters" / "conventions.csv"
+PRINTED = Path(__file__).parents[3] / "results" / "counters" / "conventions.csv.gz"
 BLOCKS = ("sa", "gc", "mhsa", "coord", "spectral", "external")
 # Of these blocks torchprofile prints our own count.
 NOT_ALONE = "torchprofile"
@@ -34,7 +35,7 @@ def counted(case: Case, names: Iterable[str]) -> tuple[Mapping[str, int], Mappin
 
 def of_package(tool: str) -> dict[str, float]:
     """Numbers that the real package printed, by block."""
-    with PRINTED.open(encoding="utf-8", newline="") as file:
+    with gzip.open(PRINTED, "rt", encoding="utf-8", newline="") as file:
         return {
             row["case"]: float(row["printed"])
             for row in csv.DictReader(file)

@@ -1,7 +1,7 @@
 """PyTorch's choice, and the rule for engines that cuDNN refuses without a device, beside what an H200 took.
 
-`answers-9.19.csv` has what cuDNN 9.19 answered about the convolutions of `results/gpu-h200-2/cudnn.csv`, in its order,
-on a machine without a driver.
+`answers-9.19.csv` has what cuDNN 9.19 answered about the convolutions of `results/gpu-h200-2/cudnn.csv.gz`, in its
+order, on a machine without a driver.
 """
 
 import csv
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from ctxbench.base.disk import read_text
 from ctxbench.meta.calls import Writer
 from ctxbench.plugins.cudnn.choice import convolutions, is_own_kernel, workspace
 from ctxbench.plugins.cudnn.library import CudnnChoice, CudnnConvolution
@@ -20,15 +21,14 @@ SHAPES = ("image", "weight", "output", "padding", "stride", "dilation")
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(read_text(path).splitlines()))
 
 
 def known() -> list[tuple[dict[str, str], CudnnConvolution, CudnnChoice]]:
     """Each convolution that the H200 was asked about: what it took, and what is answered without it."""
     found = []
     answers = rows(Path(__file__).with_name("answers-9.19.csv"))
-    for row, told in zip(rows(ROOT / "results/gpu-h200-2/cudnn.csv"), answers, strict=True):
+    for row, told in zip(rows(ROOT / "results/gpu-h200-2/cudnn.csv.gz"), answers, strict=True):
         shapes: dict[str, Any] = {key: tuple(map(int, row[key].split("x"))) for key in SHAPES}
         asked = CudnnConvolution(row["turn"], **shapes, dtype=row["dtype"], tf32=row["tf32"] == "True")
         refused = tuple(map(int, told["refused"].split()))

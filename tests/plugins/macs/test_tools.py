@@ -1,6 +1,7 @@
 """Conventions of other counters: what they give is what the packages printed, which results/counters keeps."""
 
 import csv
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ctxbench.plugins.macs.tools.calls import Calls
 from ctxbench.plugins.macs.tools.table import TOOLS, as_tools
 from ctxbench.plugins.macs.watch import UncountableError
 
-PRINTED = Path(__file__).parents[3] / "results" / "counters" / "conventions.csv"
+PRINTED = Path(__file__).parents[3] / "results" / "counters" / "conventions.csv.gz"
 BLOCKS = ("se", "gc", "mhsa", "coord", "spectral", "mila")
 
 
@@ -54,7 +55,7 @@ SMALL: dict[str, Callable[[], nn.Module]] = {
 
 def printed(case: str) -> dict[str, float]:
     """The numbers that the packages printed for a case, by the names of the tools; none where a reason is stored."""
-    with PRINTED.open(encoding="utf-8", newline="") as file:
+    with gzip.open(PRINTED, "rt", encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["case"] == case]
     return {row["tool"]: float(row["printed"]) for row in rows if row["printed"] and not row["why"]}
 

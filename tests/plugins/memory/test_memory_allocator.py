@@ -1,6 +1,7 @@
 """CUDA's caching allocator without CUDA: each rule by hand, and peaks of a GPU that no sum of blocks explains."""
 
 import csv
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 
-RUN = Path(__file__).parents[3] / "results" / "gpu-h200-2" / "peaks.csv"
+RUN = Path(__file__).parents[3] / "results" / "gpu-h200-2" / "peaks.csv.gz"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_the_order_of_a_step_on_a_gpu(module: str, mode: Mode, dtype: str, monke
 
 
 def measured(module: str, mode: Mode, dtype: str, shape: str) -> dict[str, str]:
-    with RUN.open(encoding="utf-8") as file:
+    with gzip.open(RUN, "rt", encoding="utf-8", newline="") as file:
         rows = {(row["module"], row["mode"], row["dtype"], row["shape"]): row for row in csv.DictReader(file)}
     return rows[module, mode, dtype, shape]
 

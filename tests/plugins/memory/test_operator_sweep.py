@@ -11,7 +11,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[3]
-COUNTED = ROOT / "results" / "operators.csv"
+COUNTED = ROOT / "results" / "operators.csv.gz"
 # As in tests/test_committed_counts.py.
 SEED = os.environ.get("CTXBENCH_TEST_SAMPLE") or datetime.now(UTC).date().isoformat()
 DRAWN = 20
