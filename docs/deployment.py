@@ -1,18 +1,12 @@
-"""The generated parts of the page on deployment: blocks by target, rules with published statuses, what mends."""
+"""The generated parts of the page on deployment: blocks by target, and rules beside published statuses."""
 
-import inspect
-import re
-from collections.abc import Callable
 from functools import cache
 
 import pandas as pd
 from lists import markdown, stored_run, table
-from mends import WRITTEN
 
 from ctxbench.plugins.portable.found import PHONES, Found, found_of
-from ctxbench.plugins.portable.rules import RULES
 from ctxbench.plugins.portable.targets import TARGETS
-from ctxbench.table.table import Origin
 
 # Blocks with one status of a target that are named.
 MOST_NAMED = 10
@@ -59,22 +53,6 @@ def statuses() -> pd.DataFrame:
     return table(STATUSES).fillna({"refused": ""})
 
 
-def rule_list() -> str:
-    """The rules with their sources, and the published refusals that each foresees."""
-    rows = []
-    for rule in RULES:
-        own = statuses()[statuses()["target"] == rule.target]
-        fires = own[own["refused"].str.contains(f"{rule.refused}: ", regex=False)]
-        foreseen = [each.network for each in fires.itertuples() if each.published == "refused"]
-        false = [each.network for each in fires.itertuples() if each.published == "whole"]
-        address = rule.source.removeprefix("https://github.com/")
-        rows.append((TARGETS[rule.target].title, rule.refused, f"[{address}]({rule.source})",
-                     ", ".join(map(named, foreseen)), ", ".join(map(named, false))))  # fmt: skip
-    headings: dict[str, Origin] = {"target": "label", "refuses": "text", "source": "text"}
-    headings |= {"refused as published": "text", "taken as published": "text"}
-    return markdown(headings, rows)
-
-
 def named(network: str) -> str:
     return f"`{network.partition(':')[2]}`"
 
@@ -91,16 +69,3 @@ def unforeseen() -> list[str]:
     """Networks that are published as refused, and refused by no rule as it is converted here."""
     own = statuses()
     return [*map(named, own[(own["published"] == "refused") & (own["refused"] == "")]["network"])]
-
-
-def mend_list() -> str:
-    """Code that is refused, and code to write instead."""
-    rows = [(f"`{code_of(before)}`", f"`{code_of(after)}`") for before, after in WRITTEN]
-    return markdown({"refused": "text", "the same output": "text"}, rows)
-
-
-def code_of(function: Callable[..., object]) -> str:
-    """The statements of a function that do something, on one line."""
-    lines = inspect.getsource(function).splitlines()[2:]
-    kept = [line.strip() for line in lines if line.strip() and not re.search(r"\.shape$|import ", line)]
-    return "; ".join(kept).removeprefix("return ").replace("; return ", "; ")

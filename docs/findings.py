@@ -1,13 +1,10 @@
 """The generated tables of what runs found: Table 3 in short, which module to take, ability beside cost."""
 
-import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from headlines import RECALLED, audits, is_printed, recalled, row_name
+from headlines import RECALLED, is_printed, recalled, row_name
 from lists import POSITIONS, built_in, markdown, peaks, reaches, stored_run, table
 
 from ctxbench.base.mode import MODES
@@ -15,19 +12,14 @@ from ctxbench.base.mode import NOUNS as MODE_NOUNS
 from ctxbench.base.number import significant
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
-from ctxbench.model.read_suite import read_published
-from ctxbench.plugins.audit.finding import AuditFinding, Verdict
-from ctxbench.plugins.audit.recounted import RecountedTable
-from ctxbench.plugins.audit.table import audit_table
 from ctxbench.plugins.networks.table import network_tables
-from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, SOLVED, accuracy_of, first_of
+from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, SOLVED
 from ctxbench.registry.reference import Reference
 from ctxbench.report.published import numbers_with_published, with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import setup
 from ctxbench.report.tables.cells import amount
 from ctxbench.results.rows import by_values
-from ctxbench.table.markdown import escape, render_markdown
 from ctxbench.table.table import Origin
 
 # The accuracies of recall, a column each.
@@ -46,14 +38,8 @@ SHARES: dict[str, tuple[str, Origin]] = {
 LITTLE = 10
 # Of the modules of a network, those that add the least, and those that add the most.
 SHARE_ENDS = (slice(0, 2), slice(-1, -4, -1))
-# So many rows of a table are shown.
-MOST_ROWS = 10
 # In `segment`, what the cell and its neighbours allow.
 NEIGHBOURS = SEGMENT_BOUNDS["the cell and its neighbours"]
-# The verdicts on figures that are not equal as printed.
-WORST_FIRST = [
-    Verdict.CANNOT_BE, Verdict.NOT_AS_COLUMN, Verdict.NOT_REPRODUCED, Verdict.CONFIGURATION, Verdict.CONVENTION
-]  # fmt: skip
 
 
 def table3_short() -> str:
@@ -135,68 +121,21 @@ def learned() -> list[tuple[tuple[str, ...], list[str]]]:
     return sorted(groups.items(), key=lambda group: -len(group[0]))
 
 
-def recall_cost() -> str:
-    """The blocks of the front with the best mean IoU: their accuracies and costs."""
-    memory = "memory_train_predicted_bytes"
-    found = sorted(recalled(), key=lambda row: -row["recall_segment"])
-    rows = []
-    for row in found:
-        ahead = any(
-            other["recall_segment"] > row["recall_segment"]
-            and other["macs"] < row["macs"]
-            and (other[memory] or 0) < (row[memory] or 0)
-            for other in found
-        )
-        if not ahead:
-            costs = (f"{row['macs'] / 1e9:.2f}", f"{row[memory] / 2**20:.0f}" if row[memory] else "")
-            rows.append((row_name(row), *abilities(row), *costs))
-    costs = {"MACs, G": "counted", "training, MiB": "predicted"}
-    return markdown({"module": "label", **PERCENT, **costs}, rows[:MOST_ROWS])
-
-
-def abilities(row: RecordRow) -> list[str]:
-    """`94 [92, 96]` of segment; `83, 5 of 8` elsewhere: the median, and how many seeds learned."""
-    texts = []
-    for kind in RECALLED:
-        name, found = first_of(kind, row["recall_curve"])
-        text = accuracy_of(name, found).text(decimals=0)
-        texts.append(text if kind == "segment" else f"{text}, {found['learned']} of {len(found['accuracies'])}")
-    return texts
-
-
 def survival() -> dict[str, Any]:
-    """Blocks whose training step under AMP is not finite at inputs SURVIVED times as large, and what ends it.
+    """Dtypes `always` finite up to the `largest` scale, blocks finite in each, `whole`, and blocks that end `early`.
 
-    With the dtypes that are `always` finite up to the `largest` scale, and the blocks that are in each dtype, `whole`.
+    Early: gradients under AMP that are not finite at inputs SURVIVED times as large.
     """
-    run = stored_run("precision-cpu")
-    frame = run.frame
+    frame = stored_run("precision-cpu").frame
     scales = frame.pivot(index="module", columns="dtype", values=["finite_forward", "finite_gradient"])
     largest = scales.max().max()
     always = [
         dtype for dtype in frame["dtype"].unique() if (scales.xs(dtype, axis=1, level=1) == largest).all(axis=None)
     ]
-    ending = [dtype for dtype in frame["dtype"].unique() if dtype not in ("float32", *always)]
     whole = scales.index[(scales == largest).all(axis=1)]
-    early = scales["finite_gradient"]["autocast-float16"].sort_values(kind="stable")
-    rows = []
-    for key in early.index[early < SURVIVED]:
-        own = {row["dtype"]: row for row in run.rows if row["module"] == key}
-        amp = own["autocast-float16"]
-        ends = str(amp["overflow_gradient"] or amp["overflow_forward"] or "").partition(" gives ")[0]
-        gap = "" if amp["loss_gap"] is None else significant(100 * amp["loss_gap"], 2)
-        rows.append((f"`{key}`", *(_scales(own[dtype]) for dtype in ending), escape(ends), gap))
-    measured = dict.fromkeys((*ending, "ends it under autocast-float16", "loss, autocast-float16, %"), "measured")
-    headings = {"module": "label", **measured}
-    return {
-        "always": always, "blocks": len(scales), "largest": largest, "whole": whole, "headings": headings, "rows": rows
-    }  # fmt: skip
-
-
-def _scales(row: RecordRow) -> str:
-    """`4096, 64`: the largest scales of the input at which forward pass and gradients are finite."""
-    scales = (row["finite_forward"], row["finite_gradient"])
-    return ", ".join("?" if scale is None else f"{scale:g}" for scale in scales)
+    gradients = scales["finite_gradient"]["autocast-float16"]
+    early = scales.index[gradients < SURVIVED]
+    return {"always": always, "blocks": len(scales), "largest": largest, "whole": whole, "early": early}
 
 
 def tracked_peaks() -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -211,23 +150,6 @@ def tracked_peaks() -> Iterator[tuple[str, str, pd.DataFrame]]:
     for mode in reversed(MODES):
         own = peaks[(peaks["of"] == "cpu") & (peaks["mode"] == mode)]
         yield f"blocks, CPU, {MODE_NOUNS[mode]}", "the profiler's bytes", own.assign(truth=own["measured"])
-
-
-def audit_of(name: str, most: str) -> str:
-    """The figures of a published table that are not equal as printed, the worst ones first."""
-    table, found = read_published(name, RecountedTable), audits()[name]
-    odd = sorted((each for each in found if each.verdict in WORST_FIRST), key=_how_bad)
-    short = [replace(each, why=each.why.partition(";")[0]) for each in odd[: int(most)]]
-    whole, shown = audit_table(table, found), audit_table(table, short)
-    caption = tuple(line for line in whole.caption if ", as the source means it:" not in line)
-    part = f"Of the {len(odd)} figures that are not equal as printed, {len(short)}:\n\n" * (len(odd) > len(short))
-    return part + render_markdown(replace(shown, title="", caption=caption))
-
-
-def _how_bad(each: AuditFinding) -> tuple[int, float]:
-    """Place of a finding on a page: by its verdict, then by the distance of the printed figure from the count."""
-    printed, counted = (float(re.sub(r"[^\d.]", "", text)) for text in (each.printed, each.counted))
-    return WORST_FIRST.index(Verdict(each.verdict)), -abs(math.log(printed / counted))
 
 
 def little(network: str) -> dict[str, int]:

@@ -15,8 +15,6 @@ import pandas as pd
 
 from ctxbench import registry
 from ctxbench.base.mode import Mode
-from ctxbench.base.number import significant
-from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
 from ctxbench.model.read_suite import load
 from ctxbench.plugins.macs.counter import count_macs
@@ -61,12 +59,6 @@ def _opened(name: str) -> RunData:
     return open_run(ROOT / "results" / name)
 
 
-def counts(entry: Entry) -> tuple[str, str]:
-    """Parameters in M and MACs in G at SHAPE."""
-    module, image = _case(entry).on_meta()
-    return significant(count_params(module) / 1e6), significant(count_macs(module, image).macs / 1e9)
-
-
 def scan_macs(states: int) -> float:
     """MACs in M that ctxbench counts of one selective scan at SHAPE."""
     module, image = replace(_case(registry.get("ss2d")), hparams={"d_state": states}).on_meta()
@@ -106,8 +98,8 @@ def held(suite: str) -> str:
 
 
 def page_of(suite: str) -> str:
-    """The page of the docs that shows the claims of a suite's run, or the verdicts alone; "" if none does."""
-    found = pages_with(f"<!-- table: results/{suite}-cpu (claims|verdicts)")
+    """The page of the docs that shows the verdicts on the claims of a suite's run; "" if none does."""
+    found = pages_with(f"<!-- table: results/{suite}-cpu verdicts")
     return found[0].relative_to(ROOT / "docs").as_posix() if found else ""
 
 

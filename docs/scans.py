@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import cast
 
-from lists import ROOT, markdown, table
-
 from ctxbench import registry
 from ctxbench.base.mode import Mode
 from ctxbench.base.number import Number, significant
@@ -25,7 +23,6 @@ from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.report.run_data import RunData
 from ctxbench.table.markdown import escape
-from ctxbench.table.table import Origin
 
 # A cost of a scan in one fused kernel, from its row.
 AtBest = Callable[[RecordRow], float]
@@ -90,29 +87,3 @@ def both_forms(pairing: Pairing, key: str) -> tuple[str, str]:
     cost, mode = key.split("_")
     at_best = {"memory": fused_peak, "latency": fused_ms}[cost]
     return answer(pairing, key), answer(pairing, key, partial(at_best, mode=cast("Mode", mode)))
-
-
-def scan_compiled() -> str:
-    """Times of the scan alone beside the same in one compiled loop, from `research/fused_scan.py`."""
-    evidence = json.loads((ROOT / "results" / "fused-scan" / "evidence.json").read_text(encoding="utf-8"))
-    frame = table("fused-scan/times.csv")
-    spans = [f"{frame[name].min():.0f} to {frame[name].max():.0f}" for name in ("over_fused", "over_bytes")]
-    lead = (
-        f"The scan takes {spans[0]} times as long as one compiled loop that does what a fused kernel does, and "
-        f"{spans[1]} times as long as a copy of the bytes that every scan must read and write, here on a CPU."
-    )
-    rows = []
-    for row in frame.itertuples():
-        ratios = [
-            f"{getattr(row, name):.3g} [{getattr(row, f'{name}_low'):.3g}, {getattr(row, f'{name}_high'):.3g}]"
-            for name in ("over_fused", "over_bytes")
-        ]
-        rows.append((f"{row.channels} x {row.positions:,}", str(row.states), f"{row.scan_ms:.3g}", *ratios))
-    headings: dict[str, Origin] = {"channels x n": "label", "states": "label"}
-    headings |= dict.fromkeys(("scan, ms", "over the loop", "over the copy"), "measured")
-    where = (
-        f"`results/fused-scan`: inference, one image on one route, float32; processor time, medians and ranges of "
-        f"{evidence['repeats']}; {evidence['cpu']}, torch {evidence['torch']}; as of commit {evidence['commit'][:7]}, "
-        f"{evidence['date']}."
-    )
-    return f"{lead}\n\n{markdown(headings, rows)}\n\n{where}"

@@ -1,14 +1,11 @@
 """Writes what is generated of README.md and docs/: tables, sentences with numbers and figures.
 
 They stand between `<!-- table: WHAT -->` and `<!-- /table -->`. WHAT is a name of sentences.toml; or that of a function
-of `FILES`, with `-` for `_`, and its arguments; or the folder of a committed run, for its own table; or
-`FOLDER#crossover` for its crossovers. Behind the folder may stand
+of `FILES`, with `-` for `_`, and its arguments; or the folder of a committed run, for its own table. Behind the folder
+may stand
 
-- `claims`, for the claims of the run's suite and what was found, `claims judged` without those that have no verdict, or
-  `verdicts`, for a line for each verdict;
-- `without` and the keys of columns that its own table leaves out;
-- the name of a figure of the suite, for the tables of its numbers; and behind that the modules and quantities that are
-  shown (`error mhsa,ham_nmf`), ten rows at most, or `fits` for a table of what was fitted alone.
+- `verdicts`, for a line for each verdict on the claims of its suite;
+- `without` and the keys of columns that its own table leaves out.
 
 A picture `figures/REPORT-FIGURE.png` is copied from `report/REPORT/figures/FIGURE.png`, where `ctxbench report` has
 written it. Run: python docs/update.py [PAGE ...]; with pages, these alone are written, and no picture is copied.
@@ -17,7 +14,8 @@ written it. Run: python docs/update.py [PAGE ...]; with pages, these alone are w
 import re
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import api
@@ -30,19 +28,17 @@ import pictures
 import predictions
 import scans
 import sentences
-import suite_tables
 import twins
 from lists import ROOT, doc_pages, verdict_list
 
-from ctxbench.plugins.crossover.table import crossover_tables
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.suite import suite_table
 from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import ConventionLine, Table
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
 FILES = (api, deployment, findings, gpu_runs, lists, predictions, scans, twins)
-CROSSOVER = "#crossover"
 FIGURES = ROOT / "docs" / "figures"
 
 
@@ -86,18 +82,35 @@ def made(name: str, *words: str) -> str:
 
 
 def run_table(folder: str, part: str = "", which: str = "") -> str:
-    """A table of a committed run: its own, its crossovers, its claims, the verdicts on them, or those of a figure."""
-    if folder.endswith(CROSSOVER):
-        tables = crossover_tables(open_run(ROOT / folder.removesuffix(CROSSOVER)))
-        return "\n".join(render_markdown(suite_tables.short_caption(table)) for table in tables)
+    """The table of a committed run, or the verdicts on its claims."""
     if part == "verdicts":
         return verdict_list(ROOT / folder)
-    if part == "claims":
-        return suite_tables.claims(folder, measured=which != "judged")
     if part not in ("", "without"):
-        return suite_tables.figure_block(folder, part, which)
+        raise SystemExit(f"a page asks {part!r} of {folder}")
     table = suite_table(open_run(ROOT / folder))
-    return render_markdown(suite_tables.short_caption(suite_tables.without(table, which.split(","))))
+    return render_markdown(short_caption(without(table, which.split(","))))
+
+
+def short_caption(table: Table) -> Table:
+    """The table with the first clauses of the conventions of what it shows."""
+    shown = " ".join(column.name for column in table.columns)
+    lines = [line for line in table.caption if not isinstance(line, ConventionLine) or line.partition(":")[0] in shown]
+    return replace(table, caption=tuple(map(_first_clause, lines)))
+
+
+def without(table: Table, keys: Collection[str]) -> Table:
+    """The table without the columns of these keys."""
+    kept = [i for i, column in enumerate(table.columns) if column.key not in keys]
+    return replace(
+        table,
+        columns=tuple(table.columns[i] for i in kept),
+        rows=tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows),
+    )
+
+
+def _first_clause(line: str) -> str:
+    """A line of a caption; of a convention, which docs/method.md and the suite's page have whole, the first clause."""
+    return f"{line.partition('; ')[0].removesuffix('.')}." if isinstance(line, ConventionLine) else line
 
 
 def embedded() -> dict[Path, Path]:

@@ -13,15 +13,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from gate_on_this_machine import ROOT, begin, changed_tree
-
-from ctxbench.base.number import significant
-from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import Origin, plain_table
 
 OUT = ROOT / "results" / "check-commits"
 BUDGET = "2m"
@@ -90,47 +84,10 @@ def check(repository: Path, path: Path, *, static: bool) -> None:
         raise SystemExit(f"the check of {path.stem} wrote nothing")
 
 
-def table(folder: Path = OUT) -> str:
-    """Table of the checks' results by commit."""
-    rows = []
-    for name in COMMITS:
-        found = json.loads(stored(folder, name).read_text(encoding="utf-8"))
-        code = f"{found['exit_code']} ({found['exit_name']})"
-        rows.append([name, outputs(found), exact(found), latency(found, "infer"), latency(found, "train"), code])
-    headings: dict[str, Origin] = {"commit": "label", "outputs and gradients": "text", "exact quantities": "text"}
-    times: dict[str, Origin] = {"latency, infer": "text", "latency, train": "text", "exit code": "text"}
-    text: str = render_markdown(plain_table({**headings, **times}, rows))
-    return text
-
-
-def outputs(found: Mapping[str, Any]) -> str:
-    (case,) = found["outputs"]["cases"] or [{"verdict": "", "change": None}]
-    if any(row["status"] == "broken" for row in found["rows"]):
-        return "broken"
-    if case["verdict"] == "changed":
-        return f"changed by up to {significant(100 * case['change'], 2)} %"
-    return str(case["verdict"])
-
-
-def exact(found: Mapping[str, Any]) -> str:
-    told = []
-    for change in found["exact"]["changes"]:
-        name = change["quantity"].removesuffix("_predicted_bytes").replace("_", " ")
-        share = (
-            f"{significant(100 * change['difference'] / change['baseline'], 2, '+')} %"
-            if change["difference"]
-            else "not known"
-        )
-        told.append(f"{name} {share}")
-    return ", ".join(told) or "same"
-
-
-def latency(found: Mapping[str, Any], mode: str) -> str:
-    for row in found["rows"]:
-        if row["mode"] == mode:
-            change = "" if row["change"] is None else f"{100 * row['change']:+.1f} %, "
-            return f"{change}{row['verdict'] or row['status']}"
-    return "not timed"
+def codes(folder: Path = OUT) -> dict[str, str]:
+    """Exit code of each commit's check, with its name."""
+    found = {name: json.loads(stored(folder, name).read_text(encoding="utf-8")) for name in COMMITS}
+    return {name: f"{each['exit_code']} ({each['exit_name']})" for name, each in found.items()}
 
 
 if __name__ == "__main__":

@@ -25,8 +25,6 @@ from scipy.stats import beta
 from stamp import stamp, write_stamp
 
 from ctxbench.base.disk import read_text
-from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
 GATES = ROOT / "results" / "gate-cpu"
@@ -37,7 +35,7 @@ KINDS = {"unchanged": (20, None), "slower-10": (10, "10%"), "slower-20": (5, "20
 # The state of the machine, in the name of its folder and in words; the code, in the names of the gates and in words.
 STATES = {"quiet": "nothing", "loops": "a busy loop on each core"}
 TEXTS = {
-    "unchanged": "unchanged",
+    "unchanged": "unchanged code",
     "slower-10": "two rows of four 10 % slower, by extra passes",
     "slower-20": "two rows of four 20 % slower, by extra passes",
     "code": "a slower operation in the module",
@@ -128,31 +126,9 @@ def stored(folder: Path = GATES) -> dict[str, Gate]:
 def section(gates: Mapping[str, Gate]) -> str:
     """Section on the series for the page of the gate's error rates."""
     conditions = next(iter(gates.values()))["conditions"]
-    counts = ("gates", "exit code 0", "unchanged: ok, inconclusive, regressed", "slower: found, inconclusive, missed")
-    columns: dict[str, Origin] = dict.fromkeys((*counts, "seconds", "load"), "counted")
-    kinds = [(state, kind) for state in STATES for kind in TEXTS]
-    rows = [line(state, kind, own) for state, kind in kinds if (own := of_kind(gates, state, kind))]
-    table = render_markdown(plain_table({"beside the gate": "label", "code": "label", **columns}, rows)).rstrip("\n")
-    first = (
-        f"Suite `ci`, two of its modules a gate, budget {BUDGET}; {conditions}. Seconds and load (the average "
-        "of the last minute, the gate's own included) are the medians of the gates."
-    )
-    return "\n\n".join([first, table, false_alarms(gates), *(spread(gates, state) for state in STATES)])
-
-
-def line(state: str, kind: str, gates: Sequence[Gate]) -> list[str]:
-    plain, slow = verdicts(gates, slowed=False), verdicts(gates, slowed=True)
-    # The exit code of a self-test with slowed rows says whether they were found.
-    passed = [gate["exit_code"] for gate in gates].count(0) if kind in ("unchanged", "code") else ""
-    medians = (statistics.median(gate[name] for gate in gates) for name in ("elapsed_s", "load"))
-    cells = (len(gates), passed, counted(plain, "ok", "inconclusive", "regressed"))
-    found = counted(slow, "regressed", "inconclusive", "ok")
-    return [STATES[state], TEXTS[kind], *map(str, cells), found, *(f"{median:.3g}" for median in medians)]
-
-
-def counted(found: list[str | None], *names: str) -> str:
-    """`79, 1, 0`: how many rows have each verdict; "" without rows."""
-    return ", ".join(str(found.count(name)) for name in names) if found else ""
+    kinds = ", ".join(f"{len(of_kind(gates, next(iter(STATES)), kind))} of {text}" for kind, text in TEXTS.items())
+    first = f"Suite `ci`, two of its modules a gate, budget {BUDGET}; {conditions}. Gates in each state: {kinds}."
+    return "\n\n".join([first, false_alarms(gates), *(spread(gates, state) for state in STATES)])
 
 
 def verdicts(gates: Iterable[Gate], slowed: bool) -> list[str | None]:

@@ -41,6 +41,7 @@ def test_each_import_of_an_example_works(page: Path) -> None:
 
 def opening(text: str) -> list[str]:
     """The title of a page and its next three lines, as a reader sees them."""
+    text = text.removeprefix("---\norphan: true\n---\n")
     return [line for line in text.splitlines() if line and not line.startswith("<!--")][:4]
 
 

@@ -48,36 +48,6 @@ def test_a_suite_whose_claims_are_judged_names_its_page() -> None:
     assert [line for line in judged if not line.startswith("| [")] == []
 
 
-@pytest.mark.slow
-def test_a_block_of_more_than_ten_rows_must_name_its_modules(update: ModuleType) -> None:
-    with pytest.raises(SystemExit, match="has 55 rows: name modules of at most 10"):
-        update.made("results/precision-cpu", "error")
-    with pytest.raises(SystemExit, match="no module or quantity of this figure: nobody"):
-        update.made("results/precision-cpu", "error", "sa,nobody")
-    found = update.made("results/precision-cpu", "error", "sa,mhsa,error_infer")
-    assert re.findall(r"^\| (\w+) ", found, re.MULTILINE) == ["Module", "mhsa", "sa"]
-    assert "error of the gradient" not in found.lower()
-    assert found.count("AMD EPYC") == 1
-
-
-@pytest.mark.slow
-def test_a_table_of_fits_has_a_row_for_equal_ones_and_intervals_of_times_alone(update: ModuleType) -> None:
-    static = update.made("results/scaling-static-cpu", "positions", "fits")
-    assert "| non\\_local, sa | 2.00 | 2.00 | 2.00 |" in static
-    measured = update.made("results/scaling-cpu", "scaling", "fits,sa")
-    assert re.search(r"\| sa \| 1\.98 \| 1\.99 \| 2\.61 \[0\.92, 4\.30\] \|", measured)
-
-
-def test_a_finding_has_the_first_modules_of_a_long_list(update: ModuleType) -> None:
-    short = update.suite_tables.short_found
-    assert short("slower: 2 of 9 (a 0.5, b 0.6); places c, d") == "slower: 2 of 9 (a 0.5, b 0.6); places c, d"
-    assert short("slower: 9 of 9 (a (x 1), b, c, d, e, f, g, h, i); d") == "slower: 9 of 9; d"
-    found = short("faster: 5 of 9 (a 1 [1.0, 1.2], b 2, c 3, d 4, e 5); undecided: 6 of 9 (a; rest: b, c, d, e, f)")
-    faster, undecided = found.split("; ", 1)
-    assert faster == "faster: 5 of 9 (a 1 [1.0, 1.2], b 2 and 3 more)"
-    assert undecided == "undecided: 6 of 9 (a; rest: b, c and 3 more)"
-
-
 def test_every_sentence_stands_on_a_page_and_needs_the_verdicts_that_it_tells(update: ModuleType) -> None:
     blocks = {
         block[2].split()[0] for page in update.pages() for block in update.BLOCK.finditer(page.read_text("utf-8"))
@@ -166,11 +136,12 @@ def test_the_docs_list_every_metric() -> None:
     assert [row[1] for row in rows] == [metric.about for metric in metrics().values()]
 
 
-def test_a_scan_is_compared_at_its_default_width_and_at_the_other_blocks_parameters() -> None:
-    found: dict[tuple[str, str], tuple[float, float]] = {}
-    for block, equal, scan, other, *_ in rows_of("scan.md", "scan-counts"):
-        found[block, equal] = float(scan), float(other)
-    assert {block for block, _ in found} == {"`mhsa`", "`ham_nmf`", "`mala`"}
+def test_a_scan_is_compared_at_its_default_width_and_at_the_other_blocks_parameters(update: ModuleType) -> None:
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for block, equal, pairing in update.scans.compared(update.lists.stored_run("prediction/scan")):
+        _, scan, other = pairing.rows[0]
+        found[block, equal] = scan["params"], other["params"]
+    assert {block for block, _ in found} == {"mhsa", "ham_nmf", "mala"}
     assert len({scan for (_, equal), (scan, _) in found.items() if equal == "channels"}) == 1
     equals = [each for (_, equal), each in found.items() if equal == "parameters"]
     assert len(equals) == 3

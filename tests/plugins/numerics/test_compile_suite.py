@@ -1,6 +1,5 @@
 """The claims of the suite `compile` decided from numbers worked by hand; its cases."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,8 +9,6 @@ from report_data import record
 from ctxbench import registry
 from ctxbench.model.read_suite import load
 from ctxbench.model.record import columns
-
-PAGE = Path(__file__).parents[3] / "docs" / "suites" / "compile.md"
 
 
 def row(module: str, execution: str, interval: tuple[float, float] | None = None, **values: Any) -> dict[str, Any]:
@@ -73,7 +70,3 @@ def test_times_of_one_process_decide_nothing() -> None:
 def test_rows_of_a_static_run_are_no_compiled_ones() -> None:
     frame = pd.DataFrame([row("a", "eager"), row("a", "compile")])
     assert {each.verdict for each in findings("compile", frame)} == {"undecided"}
-
-
-def test_the_page_shows_the_times() -> None:
-    assert "<!-- table: results/compile-cpu latency " in PAGE.read_text(encoding="utf-8")

@@ -1,12 +1,11 @@
 """Rules for targets without a converter here, and other ways of writing what is refused."""
 
-import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from mends import WRITTEN
 from torch import Tensor, nn
 
 from ctxbench.plugins.portable.found import Found
@@ -81,12 +80,10 @@ def test_a_call_is_mended_by_its_operator_and_axes() -> None:
 
 
 @pytest.fixture(params=range(len(MENDS)))
-def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Any, Any]:
-    """The number of a way out, with both ways of writing it, as the page on deployment shows them."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "docs"))
-    pairs = importlib.import_module("mends").WRITTEN
-    assert len(pairs) == len(MENDS)
-    return (request.param, *pairs[request.param])
+def written(request: pytest.FixtureRequest) -> tuple[int, Any, Any]:
+    """The number of a way out, with both ways of writing it."""
+    assert len(WRITTEN) == len(MENDS)
+    return (request.param, *WRITTEN[request.param])
 
 
 def test_what_is_written_instead_has_the_same_output(written: tuple[int, Any, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Both ways of writing what `ctxbench.plugins.portable.mends` knows a way out of, for the page on deployment."""
+"""Both ways of writing what `ctxbench.plugins.portable.mends` knows a way out of."""
 
 import torch
 from torch import Tensor
