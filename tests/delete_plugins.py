@@ -26,6 +26,7 @@ from pathlib import Path
 from import_rules import ROOT, imported_plugins
 from tracked import copy_to, interpreter
 
+from ctxbench.base.code import without_docstrings
 from ctxbench.plugin import plugins
 
 # What has the programs and tests that may go with a plugin.
@@ -117,6 +118,29 @@ def importers(paths: Sequence[Path], stems: Set[str], gone: Set[str]) -> list[Pa
         found += more
         went |= {path.stem for path in more}
         left = [path for path in left if path not in more]
+    return found
+
+
+def words(name: str) -> set[str]:
+    """The names that are a plugin's alone: columns, numbers, settings, commands, questions and codes of notes.
+
+    A name of one word, such as `check`, is left out: the core may mean something else by it.
+    """
+    plugin = plugins()[name]
+    metrics = [plugin.load(reference) for reference in plugin.metrics]
+    found = {*plugin.commands, *plugin.functions, *plugin.questions, *plugin.notes, *plugin.extras, *plugin.counters}
+    for metric in metrics:
+        found |= {metric.name, *(each.name for each in metric.columns), *(each.key for each in metric.quantities)}
+        found |= {*(metric.settings.model_fields if metric.settings else ())}
+    return {word for word in found if re.search("[_-]", word)}
+
+
+def words_in(path: Path) -> set[str]:
+    """The names in a file's code and the words of its texts, without docstrings and comments."""
+    found: set[str] = set()
+    for node in ast.walk(without_docstrings(path.read_text(encoding="utf-8"))):
+        for text in (getattr(node, key, None) for key in ("id", "attr", "arg", "name", "value")):
+            found |= {*re.findall(r"[\w-]+", text)} if isinstance(text, str) else set()
     return found
 
 

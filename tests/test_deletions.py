@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from conftest import SAMPLE
-from delete_plugins import FIGURES, alone, core, deletable, linked, other_tests, with_dependents
+from delete_plugins import FIGURES, alone, core, deletable, linked, other_tests, with_dependents, words, words_in
+from import_rules import ROOT
 
 from ctxbench.plugin import plugins
 
+PLUGINS = ROOT / "ctxbench" / "plugins"
 # Of a sample three, other ones for each seed.
 NAMES = deletable()
 PROVED = random.Random(os.environ[SAMPLE]).sample(NAMES, min(3, len(NAMES))) if SAMPLE in os.environ else NAMES
@@ -54,6 +56,14 @@ def test_without_a_plugin_its_commands_are_gone_and_suites_are_read(name: str, t
     assert not heavy
     assert re.search(r"^  list\s", shown, re.MULTILINE)
     assert not [each for each in plugins()[name].commands if re.search(rf"^  {each}\s", shown, re.MULTILINE)]
+
+
+def test_the_core_has_no_word_of_a_plugin_that_can_go() -> None:
+    core = [path for path in (ROOT / "ctxbench").rglob("*.py") if PLUGINS not in path.parents]
+    core += [path for each in ("report", "modules", "networks") for path in (ROOT / each).rglob("*.py")]
+    # That a module breaks the contract, which `--anyway` measures all the same, is noted by the core.
+    known = {word for path in core for word in words_in(path)} - {"broken_contract"}
+    assert [(name, *found) for name in deletable() if (found := words(name) & known)] == []
 
 
 @pytest.mark.slow

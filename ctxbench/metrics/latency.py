@@ -248,6 +248,7 @@ METRIC = Metric(
     order=40,
     about="milliseconds per pass",
     columns=[
+        Column("latency_origin", str),
         *(
             Column(f"latency_{mode}_{name}", kind, least=LEAST.get(name, 0.0))
             for mode in MODES

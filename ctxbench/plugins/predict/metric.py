@@ -8,7 +8,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import CONFIDENCE
-from ctxbench.model.metric import Column, Measurement, Metric, by_mode
+from ctxbench.model.metric import Measurement, Metric, by_mode
 from ctxbench.plugins.memory.metric import pass_of
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet
 
@@ -69,7 +69,6 @@ METRIC = Metric(
     asked_for=False,
     default=False,
     columns=[
-        Column("latency_origin", str),
         # The parts of a time's error by source, as JSON: standard deviations of its logarithm.
         *by_mode("latency_{mode}_errors", str, json=dict),
     ],
