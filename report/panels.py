@@ -64,8 +64,8 @@ class Panel:
         elif others:
             shared = [] if others == {"published"} else self.run.conditions(rows, threads=False)
             found += [*shared, *self._left_out(rows), " and ".join(sorted(others))]
-        told = [tell(self.run) for tell in own.values()]
-        return ", ".join(filter(None, [*found, *told, *self.marks(rows, origins)]))
+        remarks = [tell(self.run) for tell in own.values()]
+        return ", ".join(filter(None, [*found, *remarks, *self.marks(rows, origins)]))
 
     def marks(self, rows: Sequence[RecordRow], origins: Collection[str] = ("measured",)) -> list[str]:
         """Legend of the marks of these rows, where their times are shown."""

@@ -32,8 +32,8 @@ def reason(error: BaseException) -> str:
         frame = frame_of(error)
         return (frame.line or "") if frame else ""
     is_whole = len(lines) <= _WHOLE and type(error).__module__.partition(".")[0] not in _FIRST_LINE
-    told = " ".join(filter(None, lines)) if is_whole else lines[0]
-    return told + next((advice for words, advice in _ADVICE.items() if words in told and advice not in told), "")
+    text = " ".join(filter(None, lines)) if is_whole else lines[0]
+    return text + next((advice for words, advice in _ADVICE.items() if words in text and advice not in text), "")
 
 
 def said(error: BaseException) -> str:

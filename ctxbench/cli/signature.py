@@ -45,9 +45,9 @@ def command_of(function: Callable[..., Any], **options: Any) -> Callable[[Callab
             arguments: dict[str, Any] = {}
             for each, hows in asked:
                 texts = {name: given.pop(name) for name in hows}
-                told = {name: text for name, text in texts.items() if text not in (None, [])}
-                beside = {name: [arguments[other] for other in hows[name].beside] for name in told}
-                found = {name: hows[name].argument(text, *beside[name]) for name, text in told.items()}
+                texts_of = {name: text for name, text in texts.items() if text not in (None, [])}
+                beside = {name: [arguments[other] for other in hows[name].beside] for name in texts_of}
+                found = {name: hows[name].argument(text, *beside[name]) for name, text in texts_of.items()}
                 if each.name in hows:
                     arguments |= found or ({each.name: None} if each.default is _REQUIRED else {})
                 elif found:
@@ -95,8 +95,8 @@ def _with_help(how: Any, name: str, annotation: Any, text: str | None) -> Given:
     """An option with the help in a docstring, unless it has one; a flag has none for its opposite."""
     base = _derived(annotation) if isinstance(how, ParameterInfo) else how
     given = base if isinstance(base, Given) else Given(base)
-    is_told = get_origin(given.read_as) is Annotated
-    kind, info = get_args(given.read_as) if is_told else (given.read_as, typer.Option())
+    is_annotated = get_origin(given.read_as) is Annotated
+    kind, info = get_args(given.read_as) if is_annotated else (given.read_as, typer.Option())
     info = copy.copy(how if isinstance(how, ParameterInfo) else info)
     if kind is bool and not info.param_decls:
         info.param_decls = (f"--{name.replace('_', '-')}",)

@@ -16,7 +16,7 @@ from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.clock import Clock
 
 # Instruction sets on which the kernel that PyTorch or oneDNN takes depends, by how their names begin.
-TOLD = ("avx", "amx", "neon", "asimd", "sve", "sme", "bf16", "fp16", "i8mm")
+INSTRUCTIONS = ("avx", "amx", "neon", "asimd", "sve", "sme", "bf16", "fp16", "i8mm")
 
 
 class Cpu(Device):
@@ -103,7 +103,7 @@ def instruction_sets() -> dict[str, Any]:
     return {
         "architecture": platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "instruction_sets": sorted(name for name in has if name.startswith(TOLD) and has[name] is True),
+        "instruction_sets": sorted(name for name in has if name.startswith(INSTRUCTIONS) and has[name] is True),
         "onednn_version": onednn[1] if onednn else None,
         "onednn_max_isa": os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA"),
     }

@@ -208,13 +208,13 @@ def _described(index: int) -> dict[str, Any]:
     import torch
 
     p = torch.cuda.get_device_properties(index)
-    told = {"name": p.name, "memory_bytes": p.total_memory, "capability": f"{p.major}.{p.minor}"}
+    facts = {"name": p.name, "memory_bytes": p.total_memory, "capability": f"{p.major}.{p.minor}"}
     try:
         with nvml.board(index) as board:
             settings = board.ask(nvml.SETTINGS)
     except NotMeasurable as error:
         settings = {"nvml": str(error)}
-    return {**told, "uuid": nvml.uuid(index), **settings}
+    return {**facts, "uuid": nvml.uuid(index), **settings}
 
 
 def _variable(*names: str) -> str | None:

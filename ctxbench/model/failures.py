@@ -63,13 +63,13 @@ def describe_failure(error: BaseException) -> Failure:
     said = text_of(error)
     if isinstance(error, ModuleCodeError):  # it has its traceback in the text: what happened is the last line
         lines = _ADVICE.sub("", said).strip().split("\n")
-        told = f"{lines[0]} {lines[-1]}"
+        words = f"{lines[0]} {lines[-1]}"
     else:
-        told = _ADVICE.sub("", reason(error))
+        words = _ADVICE.sub("", reason(error))
     frame = frame_of(error)
     where = f" ({Path(frame.filename).name}, line {frame.lineno}, in {frame.name})" if frame else ""
     kind = type(error).__name__
-    text = told or kind
+    text = words or kind
     if isinstance(error, DoesNotFit):
         status, message = "oom", f"out of memory (predicted): {text}"
     elif kind == "OutOfMemoryError" or isinstance(error, MemoryError) or _is_out_of_memory(text):
@@ -88,7 +88,7 @@ def describe_failure(error: BaseException) -> Failure:
     elif any(part in text for part in _NOT_IMPLEMENTED):
         status, message = "unsupported", f"{text}{where}"
     else:
-        status, message = "error", f"{kind}: {text}{where}" if told else f"{kind}{where}"
+        status, message = "error", f"{kind}: {text}{where}" if words else f"{kind}{where}"
     trace = cut("".join(traceback.format_exception(error)))
     return Failure(status, message, trace, _is_no_gpu_room(text))
 

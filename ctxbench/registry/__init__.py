@@ -252,8 +252,8 @@ def _from_reference(reference: Reference) -> Entry:
     whole = str(reference.whole)
     if own := next((entry for entry in _discovered().values() if entry.reference == whole), None):
         return own
-    if told := reader():
-        return told.entry(reference)
+    if elsewhere := reader():
+        return elsewhere.entry(reference)
     made, name = import_maker(reference), own_name(whole)
     if not isinstance(made, Maker):
         if reference.is_object:  # a class of a notebook has no file

@@ -134,7 +134,7 @@ def shape_of(name: str) -> tuple[int, int, int, int] | None:
     """The input that a network declares. UsageError if there is no such network, or a package for it is missing."""
     if sentence := lacking(name):
         raise UsageError(sentence)
-    return told.network_shape(name) if (told := reader()) else get(name).shape
+    return elsewhere.network_shape(name) if (elsewhere := reader()) else get(name).shape
 
 
 def _no_downloads() -> AbstractContextManager[object]:

@@ -79,7 +79,7 @@ def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     for name, key in (("power limit (W)", "power_limit_w"), ("MIG mode", "mig_mode")):
         if gpus and all(key in gpu for gpu in gpus):
             facts[name] = ", ".join(str(gpu[key]) for gpu in gpus)
-    told = (
+    titles = (
         ("cuDNN", "cudnn"),
         ("allocator configuration", "allocator_config"),
         ("malloc", "malloc"),
@@ -88,7 +88,7 @@ def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
         ("oneDNN", "onednn_version"),
         ("oneDNN's largest instruction set", "onednn_max_isa"),
     )
-    for name, key in told:
+    for name, key in titles:
         if key in environment:
             value = environment[key]
             facts[name] = ", ".join(value) if isinstance(value, list) else value

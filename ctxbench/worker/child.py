@@ -28,7 +28,7 @@ def begin(trees: Sequence[str], static: bool) -> None:
         sys.path.insert(0, os.getcwd())  # a user's modules may import their neighbours
 
 
-_told: set[str] = set()
+_printed: set[str] = set()
 
 
 def _tell_ignored(raised: "sys.UnraisableHookArgs") -> None:
@@ -37,8 +37,8 @@ def _tell_ignored(raised: "sys.UnraisableHookArgs") -> None:
     last = traceback.extract_tb(raised.exc_traceback)[-1:]
     line = "".join(f" ({Path(each.filename).name}, line {each.lineno})" for each in last)
     sentence = f"ignored: {where} raised {raised.exc_type.__name__}: {raised.exc_value}{line}"
-    if sentence not in _told:
-        _told.add(sentence)
+    if sentence not in _printed:
+        _printed.add(sentence)
         print(sentence, file=sys.stderr)
 
 

@@ -68,10 +68,10 @@ def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[Co
     lines = []
     for metric in metrics().values():
         shown = [quantity.key for quantity in metric.quantities if quantity.key in units]
-        told = metric.convention if isinstance(metric.convention, str) else metric.convention(values)
-        if shown and told:
+        text = metric.convention if isinstance(metric.convention, str) else metric.convention(values)
+        if shown and text:
             explained = dict.fromkeys(f"; {units[key]}" for key in shown if is_prefix(units[key]))
-            lines.append(ConventionLine(f"{_clauses(told, shown)}{''.join(explained)}."))
+            lines.append(ConventionLine(f"{_clauses(text, shown)}{''.join(explained)}."))
     return lines
 
 

@@ -58,8 +58,8 @@ def detail(row: RecordRow, quantity: Quantity, column: str = "") -> str:
     value = row[column or quantity.column]
     if quantity.has_interval and quantity.origin_of(row) == "predicted":
         low, high = interval_of(row, quantity) or (math.nan, math.nan)
-        told, low_told, high_told = (significant(each, 4) for each in (value, low, high))
-        return f"predicted: {told} ms, {row[quantity.detail('confidence')]:.0%} band {low_told} to {high_told} ms"
+        middle, least, most = (significant(each, 4) for each in (value, low, high))
+        return f"predicted: {middle} ms, {row[quantity.detail('confidence')]:.0%} band {least} to {most} ms"
     if not quantity.has_interval:
         return f"{int(value):,}" if quantity.unit.factor > 1 else f"{value:.6g} {quantity.unit.symbol}".strip()
     samples, outliers, stop = (row[quantity.detail(name)] for name in ("samples", "outliers", "stop"))

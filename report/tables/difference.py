@@ -74,8 +74,8 @@ def difference_table(first: RunData, second: RunData) -> Table:
             caption.append(f"Only in run {number}: {', '.join(alone)}.")
     caption += [f"The same in both: {'; '.join(exact)}."] if exact else []
     for why, titles in untold.items():
-        told = (title if len(who) == len(both) else f"{title} of {', '.join(who)}" for title, who in titles.items())
-        caption.append(f"{why} This is about: {'; '.join(told)}.")
+        which = (title if len(who) == len(both) else f"{title} of {', '.join(who)}" for title, who in titles.items())
+        caption.append(f"{why} This is about: {'; '.join(which)}.")
     numbers: dict[str, Origin] = {"run 1": "measured", "run 2": "measured", "2 / 1": "ratio"}
     table = plain_table(
         {"case": "label", "quantity": "label", **numbers}, rows, "What differs" if rows else "Nothing differs"

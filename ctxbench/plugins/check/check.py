@@ -169,7 +169,7 @@ def conditions_phrase(environment: Mapping[str, Any], cases: Sequence[Case]) -> 
     measured = [devices.device(name) for name in names if devices.has_clock(name)]
     parts = list(dict.fromkeys(part for device in measured for part in device.described(environment)))
     parts.append(f"torch {environment['packages']['torch']}")
-    told = {name: {getattr(case, name) for case in cases} for name in CONDITIONS if name != "device"}
+    values = {name: {getattr(case, name) for case in cases} for name in CONDITIONS if name != "device"}
     here = any(device.has_threads for device in measured)
-    told["threads"] = {environment["torch_threads"] if n is None else n for n in told["threads"]} if here else set()
-    return ", ".join([*parts, *phrases(told)])
+    values["threads"] = {environment["torch_threads"] if n is None else n for n in values["threads"]} if here else set()
+    return ", ".join([*parts, *phrases(values)])

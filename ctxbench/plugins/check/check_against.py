@@ -68,8 +68,8 @@ class _CommitCheck(PairCheck):
     def _result(self, rows: Sequence[RowVerdict]) -> GateResult:
         worse = {row.row.case for row in rows if row.verdict == "regressed"}
         worse |= {change.case for change in self.exact if change.worse}
-        told = labels(self.named)
-        self.notes += [f"{told[name]}: {why}" for name, why in self.why.items() if why and name in worse]
+        names = labels(self.named)
+        self.notes += [f"{names[name]}: {why}" for name, why in self.why.items() if why and name in worse]
         return super()._result(rows)
 
     def _cases_of_both(self, there: Tree, shown: Quiet) -> tuple[TreeCases, TreeCases]:

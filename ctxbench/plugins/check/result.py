@@ -155,8 +155,8 @@ def exit_code(
         return ExitCode.REGRESSED
     if any(each.verdict == "changed" for each in outputs):
         return ExitCode.CHANGED
-    told = any(row.replicates or row.verdict == "ok" for row in measured) or any(row.status in ADDED for row in rows)
-    if not told and not (compared and not (rows and timed)):
+    decided = any(row.replicates or row.verdict == "ok" for row in measured) or any(row.status in ADDED for row in rows)
+    if not decided and not (compared and not (rows and timed)):
         return ExitCode.CANNOT_TELL if inconclusive_is == "skip" else ExitCode.NOTHING_COMPARED
     unknown = inconclusive_is != "ok" and any(each.verdict == "not compared" for each in outputs)
     if unknown or any(inconclusive_is != "ok" or row.row in slowed for row in undecided):

@@ -93,8 +93,8 @@ class Estimate:
         self, row: RowKey, status: Status, verdict: GateVerdict | None, reason: str, change: Number | None = None
     ) -> RowVerdict:
         """The verdict on the row; `change`, on the log scale, has the interval that is told (None: none)."""
-        told = change or Number(self.change, -math.inf, math.inf)
-        numbers = told.map_monotonic(_relative), _relative(self.control), self.replicates, reason
+        interval = change or Number(self.change, -math.inf, math.inf)
+        numbers = interval.map_monotonic(_relative), _relative(self.control), self.replicates, reason
         return RowVerdict(row, status, verdict, *numbers, self.clock, _relative(self.wall))
 
 

@@ -141,13 +141,13 @@ class _Gate:
         for row in self.open:
             now = self.evidence.estimate(row)
             estimate, change = self.seen.get(row, (now, None))
-            told, reasons = None, [why]
+            shown, reasons = None, [why]
             if change:
                 low, high = change.ends
                 doubt = estimate.doubt or (CORRECTED if low > self.rule.log_tolerance(row) else CONTAINED)
                 first = f"The first {estimate.replicates} of these pairs left it open: "
                 reasons.append(first * (now.replicates > estimate.replicates) + doubt)
-                told = change if doubt == CONTAINED and high - low <= math.log(WIDEST) else None
+                shown = change if doubt == CONTAINED and high - low <= math.log(WIDEST) else None
             counted = replace(estimate, replicates=now.replicates)
             reason = " ".join(filter(None, reasons))
-            self.settled[row] = counted.verdict(row, "measured", "inconclusive", reason, told)
+            self.settled[row] = counted.verdict(row, "measured", "inconclusive", reason, shown)

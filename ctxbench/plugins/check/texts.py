@@ -50,8 +50,8 @@ def summary(result: GateResult) -> str:
         parts.append(f"{result.compared:,} exact quantities: {exact}.")
     if result.outputs:
         found = Counter(each.verdict for each in result.outputs)
-        told = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
-        parts.append(f"Outputs and gradients of {counted(len(result.outputs), 'case')}: {told}.")
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
+        parts.append(f"Outputs and gradients of {counted(len(result.outputs), 'case')}: {verdicts}.")
     return " ".join([*parts, f"Exit code {int(result.exit_code)}: {exit_name(result.exit_code)}."])
 
 
@@ -189,10 +189,10 @@ def output_texts(result: GateResult) -> list[str]:
         "changed": "changed, from the same seed and input: {}" + option,
         "not compared": "are not compared: {}",
     }
-    told = [each for each in result.outputs if each.reason]
+    changed = [each for each in result.outputs if each.reason]
     return [
         f"Outputs of {case_label(result, each.case)} {words[each.verdict].format(one_line(each.reason))}"
-        for each in told
+        for each in changed
     ]
 
 

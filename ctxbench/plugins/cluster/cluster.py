@@ -60,8 +60,8 @@ def run(
         for place, slots in places.items():
             meta = plan.meta(slots[0].environment, counter=counter, metrics=settings.metrics, force=force)
             stack.enter_context(locked(place))
-            told = {"environments": _environments(slots), "continued_by": f"ctxbench cluster-resume {address}"}
-            folder = RunFolder.create(place, {**meta, **told})
+            facts = {"environments": _environments(slots), "continued_by": f"ctxbench cluster-resume {address}"}
+            folder = RunFolder.create(place, {**meta, **facts})
             parts.append(_part(plan, folder, slots))
         return _measured(parts, settings, shown)
 

@@ -134,13 +134,13 @@ class Cluster:
                 self.left_out.append(f"a slot of {host} was not free for {OPEN_S:g} s")
                 continue
             try:
-                told = ray.get(answer)
+                facts = ray.get(answer)
             except ray.exceptions.RayError as error:
                 self.left_out.append(f"a slot of {host} did not start: {_lines(error)[-1]}")
                 continue
-            name = f"{host}/{kind}{told['gpu']}" if kind == "cuda" else host
+            name = f"{host}/{kind}{facts['gpu']}" if kind == "cuda" else host
             again = partial(self._open, [node], kind, malloc, files)
-            slots.append(RaySlot(name, _checked(told, name, files), actor, again))
+            slots.append(RaySlot(name, _checked(facts, name, files), actor, again))
         return slots
 
     def _start(self, node: Node, kind: str, malloc: str) -> Any:
@@ -220,20 +220,20 @@ def _check_address(address: str) -> None:
         raise UsageError(f"no Ray cluster of the version that is installed here answers at {address}") from None
 
 
-def _checked(told: Mapping[str, Any], name: str, files: Mapping[str, str]) -> Mapping[str, Any]:
+def _checked(facts: Mapping[str, Any], name: str, files: Mapping[str, str]) -> Mapping[str, Any]:
     """The environment of a slot. UsageError if it runs other code, or lacks a file that the cases need."""
-    if told["environment"] is None:
+    if facts["environment"] is None:
         raise UsageError(
-            f"{name} could not tell what it is: {(told['output'].strip().splitlines() or ['nothing'])[-1]}"
+            f"{name} could not tell what it is: {(facts['output'].strip().splitlines() or ['nothing'])[-1]}"
         )
-    if told["code"] != code_digest():
-        there, here = told["environment"]["packages"]["ctxbench"], version("ctxbench")
+    if facts["code"] != code_digest():
+        there, here = facts["environment"]["packages"]["ctxbench"], version("ctxbench")
         raise UsageError(f"{name} has another ctxbench ({there}, here {here}): install the same code on every host")
     for file, expected in files.items():
-        if (found := told["files"][file]) != expected:
+        if (found := facts["files"][file]) != expected:
             state = "another version of" if found else "no"
             raise UsageError(f"{name} has {state} {file}: put it in a folder that all hosts share, or copy it there")
-    environment: Mapping[str, Any] = told["environment"]
+    environment: Mapping[str, Any] = facts["environment"]
     return environment
 
 

@@ -103,12 +103,12 @@ def history(
                 notes.setdefault(reason, []).append(commit.short)
     if not points:
         raise UsageError(f"no commit of {span} has a cost of these modules: {next(iter(notes), NO_FILE)}")
-    told = [f"{', '.join(where)}: {reason}" for reason, where in notes.items()]
+    lines = [f"{', '.join(where)}: {reason}" for reason, where in notes.items()]
     modules = {registry.own_name(name) for name in suite.file.modules}
     for path, run in measured:
-        told += _add_run(run, path, found, modules, points)
+        lines += _add_run(run, path, found, modules, points)
     series = (CostSeries(*key, tuple(sorted(own, key=lambda point: point.index))) for key, own in points.items())
-    return History(found, tuple(series), (*told, *remarks))
+    return History(found, tuple(series), (*lines, *remarks))
 
 
 def _change(before: CommitNumber, after: CommitNumber) -> Number | None:
@@ -169,8 +169,8 @@ def _counted(tree: Tree, suite: Suite) -> tuple[CommitCosts, list[str], bool]:
                 if (each.exact or each.has_interval) and (number := read_number(record, each)):
                     ends = number.ends if number.has_interval else ()
                     costs.numbers.setdefault(names[name], {})[each.key] = [number.value, *ends]
-                    told = [note.shared for note in record.notes if note.about == each.key]
-                    costs.remarks += [each for each in told if each not in costs.remarks]
+                    texts = [note.shared for note in record.notes if note.about == each.key]
+                    costs.remarks += [each for each in texts if each not in costs.remarks]
     root = tree.root.resolve()
     return costs, missing, all(Path(file).resolve().is_relative_to(root) for file in imports)
 

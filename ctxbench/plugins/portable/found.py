@@ -53,10 +53,10 @@ class Found:
         """All that keeps the module from being whole, for any size, as a clause; "" where nothing does."""
         outside = ", ".join(dict.fromkeys(self.outside))
         reason = self.reason.removesuffix(".") if self.mend else self.reason
-        told = [] if self.converted else [f"{self.status}: {reason}"]
-        told += [f"{self.short}{':' if self.status == 'rule' else ', outside:'} {outside}"] * bool(outside)
-        told += [f"one size only: {self.one_size}"] * bool(self.one_size)
-        return "; ".join([*told, *[f"instead: {self.mend}"] * bool(self.mend)])
+        clauses = [] if self.converted else [f"{self.status}: {reason}"]
+        clauses += [f"{self.short}{':' if self.status == 'rule' else ', outside:'} {outside}"] * bool(outside)
+        clauses += [f"one size only: {self.one_size}"] * bool(self.one_size)
+        return "; ".join([*clauses, *[f"instead: {self.mend}"] * bool(self.mend)])
 
     @property
     def plain(self) -> dict[str, Any]:

@@ -43,10 +43,10 @@ def _time(part: Part) -> str:
     return f"{significant(part.ms.value)} ms ({part.share:.0%} of all rows)"
 
 
-def _of_lines(taken: Pass, told: Callable[[Cost], bool]) -> Iterator[tuple[Line, str, Part]]:
-    """Each line with costs that are to be told: the names of their operators, and what they take together."""
+def _of_lines(taken: Pass, wanted: Callable[[Cost], bool]) -> Iterator[tuple[Line, str, Part]]:
+    """Each line with costs that are wanted: the names of their operators, and what they take together."""
     for line, costs in _by_line(taken).items():
-        if chosen := [cost for cost in costs if told(cost)]:
+        if chosen := [cost for cost in costs if wanted(cost)]:
             yield line, ", ".join(dict.fromkeys(cost.operator for cost in chosen)), taken.part(line, chosen)
 
 

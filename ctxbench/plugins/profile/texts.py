@@ -8,7 +8,7 @@ from ctxbench.table.numbers import Numbers
 # The probability of an interval of measured times.
 INTERVAL = 0.95
 # Lines of Python that are told, at most, and the least share of the pass of one.
-TOLD, LEAST_SHARE = 5, 0.02
+LINES, LEAST_SHARE = 5, 0.02
 
 
 def headline(profile: Profile, mode: Mode) -> str:
@@ -63,12 +63,12 @@ def _most(taken: Pass) -> list[str]:
 
 def _python(taken: Pass) -> list[str]:
     """Lines of Python that take time outside of operators, or in a backward pass, where that is much of the pass."""
-    told = [each for each in taken.python if each.ms >= LEAST_SHARE * taken.time.value][:TOLD]
+    shown = [each for each in taken.python if each.ms >= LEAST_SHARE * taken.time.value][:LINES]
     return [
         f"{'Outside of operators' if each.phase == 'forward' else 'In the backward pass'}, {each.line} in "
         f"{each.function} takes {significant(each.ms)} ms{', operators included' * (each.phase == 'backward')} "
         f"({each.ms / taken.time.value:.0%} of a pass without the profiler, sampled)."
-        for each in told
+        for each in shown
     ]
 
 

@@ -270,8 +270,8 @@ def sentence(row: RecordRow) -> str:
         verb = "learned " if value.value >= SOLVED else "did not learn " if failed else "learned in part "
         seeds = f"{found['learned']} of {len(found['accuracies'])} seeds"
         parts[verb].append(f"{name} in {found['trained_steps']} steps ({value.value:.0f} %, {seeds})")
-    if told := [f"{verb}{', '.join(texts)}" for verb, texts in parts.items() if texts]:
-        return f"{'; '.join(told)}: accuracy on small tasks, chance is {CHANCE:g} %."
+    if clauses := [f"{verb}{', '.join(texts)}" for verb, texts in parts.items() if texts]:
+        return f"{'; '.join(clauses)}: accuracy on small tasks, chance is {CHANCE:g} %."
     reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"]) for kind in KINDS if row[f"recall_{kind}_reason"])
     reasons.pop(NOT_ASKED, None)
     return f"has no recall: {'; '.join(reasons)}" if reasons else ""

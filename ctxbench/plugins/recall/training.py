@@ -149,11 +149,11 @@ def trainings(
     shape: SceneShape,
     tasks: Mapping[SceneTask, int],
     seeds: int,
-    told: Callable[[str], object],
+    say: Callable[[str], object],
 ) -> dict[SceneTask, list[Trained]]:
     """All trainings of a module on `tasks`, whose values are their steps: as many at a time as there are cores.
 
-    `told` gets a sentence after each, with the median accuracy of the tasks that are done. An accuracy depends on
+    `say` gets a sentence after each, with the median accuracy of the tasks that are done. An accuracy depends on
     nothing but rate and seed.
     """
     plans = {task: plan(seeds) for task in tasks}
@@ -181,7 +181,7 @@ def trainings(
                 except StopIteration as end:
                     found[task] = end.value
             known = (f"{each.name} {100 * median(one.accuracy for one in own):.0f} %" for each, own in found.items())
-            told("; ".join((f"{done} trainings done, {sum(map(len, rounds.values()))} asked for", *known)))
+            say("; ".join((f"{done} trainings done, {sum(map(len, rounds.values()))} asked for", *known)))
     return {task: found[task] for task in tasks}
 
 

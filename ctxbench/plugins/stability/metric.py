@@ -92,15 +92,15 @@ def _loss(measurement: Measurement, drawn: "nn.Module", x: "Tensor") -> None:
 
 def sentence(row: RecordRow) -> str:
     """Sentence on the stability of a row's module in its dtype; "" if not asked for."""
-    told = [_told(row, part) for part in PARTS if row[f"finite_{part}"] is not None]
+    clauses = [_clause(row, part) for part in PARTS if row[f"finite_{part}"] is not None]
     if row["loss_gap"] is not None:
         left_out = f", {row['loss_left_out']} steps left out" if row["loss_left_out"] else ""
-        told.append(f"loss of a short training within {100 * row['loss_gap']:.2g} % of float32's{left_out}")
-    told += dict.fromkeys(f"not known: {row[each]}" for each in ("finite_reason", "loss_reason") if row[each])
-    return f"in {row['dtype']}: {'; '.join(told)}." if told else ""
+        clauses.append(f"loss of a short training within {100 * row['loss_gap']:.2g} % of float32's{left_out}")
+    clauses += dict.fromkeys(f"not known: {row[each]}" for each in ("finite_reason", "loss_reason") if row[each])
+    return f"in {row['dtype']}: {'; '.join(clauses)}." if clauses else ""
 
 
-def _told(row: RecordRow, part: str) -> str:
+def _clause(row: RecordRow, part: str) -> str:
     overflow = row[f"overflow_{part}"]
     if part == "gradient" and row["overflow_forward"] and row["finite_gradient"] == row["finite_forward"]:
         return "gradients finite as far"

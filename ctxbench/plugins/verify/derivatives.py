@@ -64,10 +64,10 @@ def exact_gradients(subject: Subject) -> CheckResult:
         for order, name, share in _other_orders(point, setting):
             fact = _fact(order, name, share)
             blamed = _blamed(point, order)
-            told = f"{fact}: {blamed}" if blamed else fact
+            sentence = f"{fact}: {blamed}" if blamed else fact
             if order.arriving == "contiguous":
-                return failed(told, WAY_OUT if blamed else OWN_BACKWARD)
-            remarks.append(f"{told}; {WAY_OUT}" if blamed else told)
+                return failed(sentence, WAY_OUT if blamed else OWN_BACKWARD)
+            remarks.append(f"{sentence}; {WAY_OUT}" if blamed else sentence)
             break
     return _summary(subject, declared, remarks, kinks)
 

@@ -48,8 +48,8 @@ def reaches(subject: Subject) -> CheckResult:
     if declared != centre.numel():
         if centre.sum() == declared:
             return _local(f"as declared, local: {fact}, {_window(centre)}; {by_gradient}", centre)
-        told = f"{subject.entry.reach!r} is" if declared is None else f"{declared} are"
-        return failed(f"{fact}; {by_gradient}", f"{told} declared: correct reach= in @register")
+        declaration = f"{subject.entry.reach!r} is" if declared is None else f"{declared} are"
+        return failed(f"{fact}; {by_gradient}", f"{declaration} declared: correct reach= in @register")
     if corner[-1, -1] or centre.all():
         cut = (
             ", since a part of it has no gradient, or a stride leaves some out" if gradient.sum() < corner.sum() else ""
@@ -58,8 +58,8 @@ def reaches(subject: Subject) -> CheckResult:
         return passed(f"{whole if corner[-1, -1] else fact}; {by_gradient}{cut}")
     if centre.sum() <= 1:
         return _local(f"local: a change at a position reaches no other position; {by_gradient}", centre)
-    told = f"a change at the centre reaches {_share(centre)}, {_window(centre)}, and one at a corner does not reach"
-    return _local(f"{_kind(centre) or 'not global'}: {told} the opposite corner; {by_gradient}", centre)
+    seen = f"a change at the centre reaches {_share(centre)}, {_window(centre)}, and one at a corner does not reach"
+    return _local(f"{_kind(centre) or 'not global'}: {seen} the opposite corner; {by_gradient}", centre)
 
 
 def _local(fact: str, seen: Tensor) -> CheckResult:
