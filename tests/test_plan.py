@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import FakeExecutor
 
 import ctxbench
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.engine import plan as dry_run
+from ctxbench.engine.cache import NO_CACHE_ENV
 from ctxbench.engine.in_process import InProcess
 from ctxbench.model import conditions, grid
 from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Values
 from ctxbench.model.read_suite import Overrides, load
 from ctxbench.results import plan
 from ctxbench.results.plan import RunPlan, prepare
+from ctxbench.worker.protocol import Ask
 
 NOTHING: dict[str, Any] = {"gpus": [], "torch_build": {}}
 
@@ -136,3 +140,22 @@ def test_a_dry_run_takes_one_short_product_for_each_dtype_of_products(monkeypatc
     assert [each.case.dtype for each in planned] == dtypes
     assert all(each.seconds for each in planned)
     assert asked == [(dtype, dry_run.PRODUCT_S) for dtype in ("float32", "float16", "autocast-bfloat16")]
+
+
+def test_a_second_dry_run_starts_no_process_until_something_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(NO_CACHE_ENV)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script = FakeExecutor(lambda task: [Values({"macs": 10**9})])
+    monkeypatch.setattr(dry_run, "ForkServer", script.launch)
+    monkeypatch.setattr(dry_run, "machine", lambda executor: executor.run(Ask("machine", []), print) and NOTHING)
+    suite = load("quick", Overrides(modules=["se", "sa"], conditions={"shape": ["1,16,4,4"]}))
+    first = dry_run.plan(suite)
+    asked = len(script.timeouts)
+    again = dry_run.plan(suite)
+    assert [each.seconds for each in again] == [each.seconds for each in first] != [None, None]
+    assert (asked, len(script.timeouts), script.launched) == (4, 4, 1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # the machine and its rate are asked again, and no count
+    dry_run.plan(suite)
+    assert (len(script.timeouts), script.launched) == (6, 2)

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from importlib.metadata import distribution, distributions
 from pathlib import Path
+from typing import Any
 
 from platformdirs import user_cache_path
 
 from ctxbench import devices, registry
 from ctxbench.base import disk, terminal
+from ctxbench.base.clocks import usable_cores
 from ctxbench.base.errors import UsageError
+from ctxbench.engine.client import is_of_machine
 from ctxbench.engine.exit import WENT_ON, Exit
 from ctxbench.engine.one_process import Executor
 from ctxbench.model.case import Case
@@ -100,14 +103,19 @@ class Cache:
 
 
 class CachedExecutor:
-    """An executor that keeps what a task without a clock told, and tells it again without the process."""
+    """An executor that keeps what a task without a clock told, and tells it again without the process.
 
-    def __init__(self, executor: Executor, note: Callable[[str], object] = lambda text: None) -> None:
-        self._executor, self._cache = executor, Cache("counted", note)
+    With `on`, a description of this machine, it also keeps what was told of the machine, and rates of its products.
+    """
+
+    def __init__(
+        self, executor: Executor, note: Callable[[str], object] = lambda text: None, *, on: bytes = b""
+    ) -> None:
+        self._executor, self._cache, self._on = executor, Cache("counted", note), on
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        left = [*task.tasks] if isinstance(task, MeasureCases) else [task] if isinstance(task, MeasureCase) else []
-        if self._cache.is_off or not left or not all(map(_is_fixed, left)):
+        left: list[Any] = [*task.tasks] if isinstance(task, MeasureCases) else [task]
+        if self._cache.is_off or not all(map(self._is_fixed, left)):
             return self._executor.run(task, on_message, timeout_s)
         while left and (kept := self._kept(left[0])):
             for message in kept:
@@ -128,30 +136,30 @@ class CachedExecutor:
         ended = self._executor.run(MeasureCases(left) if left[1:] else left[0], take, timeout_s)
         for each, own in zip(left, told, strict=False):
             if ended == WENT_ON and not any(isinstance(message, Failure | Imported) for message in own):
-                self._cache.write(_key(each), b"".join(map(encode, own)))
+                self._cache.write(self._key(each), b"".join(map(encode, own)))
         return ended
 
-    def _kept(self, task: MeasureCase) -> list[Reply]:
+    def _kept(self, task: Task) -> list[Reply]:
         """Messages kept for a task; none where nothing is, or where a line is no message, whoever sealed it."""
         try:
-            return [decode(line) for line in (self._cache.read(_key(task)) or b"").splitlines()]
+            return [decode(line) for line in (self._cache.read(self._key(task)) or b"").splitlines()]
         except ProtocolError as error:
             terminal.detail(f"{error}: counted again")
             return []
 
+    def _is_fixed(self, task: Task) -> bool:
+        """Return whether the task measures nothing and is about a module that ctxbench brings, or about the machine."""
+        if isinstance(task, MeasureCase):
+            return is_own(task.case) and not devices.has_clock(task.case.device)
+        return bool(self._on) and is_of_machine(task)
 
-def _key(task: MeasureCase) -> bytes:
-    return encode(task) + sheets_key([task.case.device])
+    def _key(self, task: Task) -> bytes:
+        return encode(task) + (sheets_key([task.case.device]) if isinstance(task, MeasureCase) else self._on)
 
 
 def is_own(case: Case) -> bool:
     """Return whether a case is of a module that ctxbench brings, alone."""
     return not case.network and case.reference.startswith(f"{registry.BUILT_IN}.")
-
-
-def _is_fixed(task: MeasureCase) -> bool:
-    """Return whether the task measures nothing and is about a module that ctxbench brings."""
-    return is_own(task.case) and not devices.has_clock(task.case.device)
 
 
 def _sealed(path: Path, content: bytes) -> bytes:
@@ -171,6 +179,16 @@ def installed_key() -> bytes:
     installed = sorted(f"{each.name} {each.version}" for each in distributions())
     variables = sorted((name, value) for name, value in os.environ.items() if not OF_A_TERMINAL.fullmatch(name))
     return json.dumps([installed, variables]).encode()
+
+
+def machine_key() -> bytes:
+    """The cores that may be used, the GPUs, and the start of this machine; empty where the last is not told."""
+    try:
+        start = disk.read_text(Path("/proc/sys/kernel/random/boot_id"))
+    except UsageError:
+        return b""
+    gpus = sorted(map(str, Path("/dev").glob("nvidia*")))
+    return json.dumps([start, usable_cores(), gpus]).encode() + installed_key()
 
 
 def counting_code() -> str:

@@ -92,7 +92,7 @@ class ForkServer:
         """
         for _ in range(TRIES - 1):
             ended = self._run_once(task, on_message, timeout_s)
-            if not self._is_lost or (self._has_begun and not _runs_no_module(task)):
+            if not self._is_lost or (self._has_begun and not is_of_machine(task)):
                 return ended
         return self._run_once(task, on_message, timeout_s)
 
@@ -252,7 +252,8 @@ class ForkServer:
         return self._output.read(_OUTPUT_TAIL).decode("utf-8", errors="replace")
 
 
-def _runs_no_module(task: Task) -> bool:
+def is_of_machine(task: Task) -> bool:
+    """Return whether a task runs no module, and tells of the machine alone."""
     return isinstance(task, MatmulRate) or (isinstance(task, Ask) and task.question == "machine")
 
 

@@ -1,19 +1,24 @@
 """A dry run: what a suite would measure, and about how long it would take."""
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 
 from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.mode import MODES
 from ctxbench.base.notes import joined
-from ctxbench.engine.cache import CachedExecutor
+from ctxbench.engine.cache import CachedExecutor, machine_key
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.estimate import START_S, once_s, process_s, whole_s
+from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Plan, matmul_rate, measure_static
 from ctxbench.engine.run import machine
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import static_metrics
 from ctxbench.results.plan import check_installed, prepare
+from ctxbench.worker.protocol import Reply, Task
 
 # Seconds of the matrix products that tell a device's rate: an estimate needs no more.
 PRODUCT_S = 0.2
@@ -36,25 +41,27 @@ class Planned:
 def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     """Plan of what `run_suite` would measure, without measuring it: static metrics and one matrix product a device.
 
-    The seconds are warm-up, budget or the least number of samples, whichever is longer, at the pass time that the MACs
-    and the device's matmul rate suggest; and the trainings of a metric that trains.
+    Both are kept, the product until the machine starts anew, so that the next plan needs no process. The seconds are
+    warm-up, budget or the least number of samples, whichever is longer, at the pass time that the MACs and the device's
+    matmul rate suggest; and the trainings of a metric that trains.
     """
     check_installed(suite.file, static)
+    _ = suite.points  # wrong names end here, before a process is started
     measure = suite.file.measure
     settings = Plan(measure, static_metrics())
     planned = []
     brief = measure.model_copy(update={"sample_s": min(measure.sample_s, PRODUCT_S)})
     rates: dict[tuple[str, str, int | None], float | None] = {}
-    with ForkServer() as server:
-        executor = CachedExecutor(server)
-        for case in prepare(suite, machine(server), static).cases:
+    with _OnDemand() as server:
+        executor = CachedExecutor(server, on=machine_key())
+        for case in prepare(suite, machine(executor), static).cases:
             record = measure_static(case, settings, executor)
             seconds = least = None
             if record.get("macs") is not None and not static and "latency" in suite.file.metrics:
                 dtype = DTYPES[case.dtype].autocast or case.dtype  # of its products
                 yardstick = (case.device, dtype, case.threads)
                 if yardstick not in rates:
-                    rates[yardstick] = matmul_rate(case, brief, server)
+                    rates[yardstick] = matmul_rate(case, brief, executor)
                 if rate := rates[yardstick]:
                     once, each = once_s(record, rate), process_s(record, measure, rate)
                     seconds, least = once + measure.processes * each, once + each
@@ -64,6 +71,17 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
             note = record.message or joined(record.notes)
             planned.append(Planned(case, max((b for b in peaks if b is not None), default=None), seconds, least, note))
     return planned
+
+
+class _OnDemand(ExitStack):
+    """A fork server that starts with its first task."""
+
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        return self._server.run(task, on_message, timeout_s)
+
+    @cached_property
+    def _server(self) -> ForkServer:
+        return self.enter_context(ForkServer())
 
 
 def total_s(planned: list[Planned], measure: Measure) -> float:

@@ -63,7 +63,8 @@ def run_suite(
     if not metrics:
         raise UsageError(f"--static measures {', '.join(counted)}, and the suite asks for none of them")
     check_installed(suite.file, static)
-    if suite.points and reporter and reporter.is_watched:  # wrong names end here, before a process is started
+    _ = suite.points  # wrong names end here, before a process is started
+    if reporter and reporter.is_watched:
         tell_calls(suite.cases())
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
