@@ -24,6 +24,7 @@ from ctxbench.table.table import Origin
 
 sys.path.insert(0, str(ROOT / "research"))
 
+import fit_products
 from band_widths import CARDS
 from fit_hopper import in_half_a
 
@@ -37,7 +38,7 @@ OF = {"NeuSight passes": "language models, float32", "timm": "vision networks, A
 # Below this share in the 80 % band a card is named.
 NAMED_BELOW = 0.7
 # How cells were obtained that are no ratio.
-ORIGINS: dict[str, Origin] = dict.fromkeys(("cards", "passes", "rows", "pairs"), "counted")
+ORIGINS: dict[str, Origin] = dict.fromkeys(("cards", "passes", "products", "rows", "pairs"), "counted")
 # What the table of whole passes has of an agreement, and how it calls that.
 LEFT_OUT = {"median error": "median error", "in the band": "in the 80 % band", "rank": "rank"}
 TIMES: dict[str, Origin] = {"predicted, ms": "predicted", "ratio": "ratio"}
@@ -136,6 +137,12 @@ def validation_summary() -> str:
     return _grouped(
         found[~found["source"].isin(OF)], labels, lambda part: {"rows": str(len(part)), **_agreement(part)}, sort=False
     )
+
+
+def products_left_out() -> str:
+    """Products in bfloat16 by card, each predicted by the fit without its card."""
+    found = _with_ratio(fit_products.left_out().rename(columns={"ms": "measured_ms"}))
+    return _grouped(found, {"card": "card left out"}, lambda part: {"products": str(len(part)), **_agreement(part)})
 
 
 def network_summary() -> str:

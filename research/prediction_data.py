@@ -26,6 +26,8 @@ TITLES = {
     "NVIDIA Tesla V100 SXM2": "Tesla V100-SXM2-16GB",
     "NVIDIA Tesla M40": "Tesla M40 24GB",
     "NVIDIA GeForce GTX TITAN X (Maxwell)": "NVIDIA GeForce GTX TITAN X",
+    # the same chip, memory and power
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
 }
 # Shorter calls show the host or the rounding: milliseconds.
 LEAST_DEEPBENCH, LEAST_KERNELBENCH, LEAST_BACKWARD = 0.05, 0.3, 0.1

@@ -162,7 +162,7 @@ def test_other_code_is_counted_and_what_the_former_code_kept_is_removed(
         *("modules/ham_nmf.py", "modules/_ham.py", "ctxbench/plugins/macs/rules.py", "ctxbench/engine/cache.py"),
         *(
             pytest.param(f"ctxbench/plugins/predict/{name}", marks=PREDICT)
-            for name in ("efficiencies.csv", "devices.csv", "errors.csv", "hopper.csv", "sheets.toml")
+            for name in ("efficiencies.csv", "devices.csv", "errors.csv", "hopper.csv", "products.csv", "sheets.toml")
         ),
     ],
 )

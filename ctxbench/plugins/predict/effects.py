@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 
+from ctxbench.base.dtypes import TF32
 from ctxbench.base.errors import UsageError
 from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.probes import kernel
@@ -28,19 +29,29 @@ def effects_of(sheet: DeviceSpec, era: Era, dtype: str = "float32") -> Effects:
     unknown.
     """
     found = calibration()
-    if sheet.kernels_ms:
-        card_sd, class_sd = (SAME_CPU_SD, CPU_SD) if sheet.backend == "cpu" else (SAME_CARD_SD, found.kernel_sd)
-        own = _own_factors(sheet.model_dump_json())
-        return Effects(*shared(own.values(), class_sd, max(found.errors["unknown"], class_sd)), card_sd, own, class_sd)
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
     known = [
         found.devices[key]
         for key in ((sheet.title, own, each) for own in dtypes_for(dtype) for each in (era, other))
         if key in found.devices
     ]
+    # The public times are of cards from Ampere on, which have TF32, with today's software.
+    is_told = era == "cuda" and TF32 in sheet.peak_tflops and not known
+    products = found.products.get(sheet.title, found.products.get("any")) if is_told else None
+    if sheet.kernels_ms:
+        card_sd, class_sd = (SAME_CPU_SD, CPU_SD) if sheet.backend == "cpu" else (SAME_CARD_SD, found.kernel_sd)
+        own = _own_factors(sheet.model_dump_json())
+        its = shared(own.values(), class_sd, max(found.errors["unknown"], class_sd))
+        return Effects(*its, card_sd, own, class_sd, products=products)
     card = "known" if known else "unknown"
-    classes = found.hopper if sheet.is_hopper and era == "cuda" else {}
-    return Effects(known[0] if known else 0.0, 0.0, found.errors[card], knows_card=bool(known), classes=classes)
+    return Effects(
+        known[0] if known else 0.0,
+        0.0,
+        found.errors[card],
+        knows_card=bool(known),
+        classes=found.hopper if sheet.is_hopper and era == "cuda" else {},
+        products=products,
+    )
 
 
 def compared(sheet: DeviceSpec) -> list[tuple[str, int, str]]:

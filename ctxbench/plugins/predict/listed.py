@@ -19,6 +19,8 @@ def measured_dtypes() -> dict[str, str]:
     found: dict[str, list[str]] = defaultdict(list)
     for title, dtype, era in sorted(calibration().devices):
         found[title].append(f"{dtype} ({era})")
+    for title in sorted(calibration().products.keys() - {"any"}):
+        found[title].append("bfloat16 (products)")
     for dtype in sorted({each.partition("|")[2] for each in calibration().hopper}):
         found[HOPPER_CARD].append(f"{dtype} (some classes)")
     return {title: ", ".join(own) for title, own in found.items()}

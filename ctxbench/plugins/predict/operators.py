@@ -19,7 +19,7 @@ from ctxbench.plugins.memory import kernels
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile, Phase
 from ctxbench.plugins.predict.rates import GRADIENT_LAUNCHES
-from ctxbench.plugins.predict.work import BLOCK_RATE, THREAD_S, Class, Convolution, Product, Turn, Work
+from ctxbench.plugins.predict.work import BLOCK_RATE, SECTOR, THREAD_S, Class, Convolution, Product, Turn, Work
 
 # fmt: off
 # No kernel: memory is taken or named.
@@ -104,7 +104,7 @@ def works(call: Operation, inner: Sequence[int] = ()) -> list[Work]:
     if call.is_view or call.operator in _NOTHING or not any(each.on_device for each in (*call.given, *call.out)):
         return []
     if call.operator == "_softmax_backward_data":
-        return [_softmax_backward(call)]
+        return _softmax_backward(call)
     copies = [Work("elementwise", 2 * size) for size in inner if "group_norm" not in call.operator]
     return [*copies, *(each for each in _kernels(call) if each.bytes or each.product)]
 
@@ -138,7 +138,8 @@ def _kernels(call: Operation) -> list[Work]:
     if name.startswith(_SOLVERS) and name not in _REDUCTIONS:
         return [_solver(call)]
     turn: Turn = "input gradient" if name.endswith("norm_backward") else "forward"
-    return [Work(_class_of(call), _moved(call), turn=turn)]
+    across = _across(call) if call.is_pointwise or name in ("copy", "clone", "contiguous") else 0
+    return [Work(_class_of(call), _moved(call), turn=turn, across_bytes=across)]
 
 
 def _class_of(call: Operation) -> Class:
@@ -239,9 +240,29 @@ def _softmax(call: Operation) -> Work:
     )
 
 
-def _softmax_backward(call: Operation) -> Work:
-    """Gradient times output in a kernel of its own, then the result: three maps each (ATen's SoftMax.cu)."""
-    return Work("softmax", 2 * _moved(call), turn="input gradient")
+def _softmax_backward(call: Operation) -> list[Work]:
+    """Gradient times output in a kernel of its own, then the result: three maps each (ATen's SoftMax.cu).
+
+    A gradient in another order is read across by the first kernel and by a copy.
+    """
+    found = Work("softmax", 2 * _moved(call), turn="input gradient")
+    if not (across := _across(call)):
+        return [found]
+    return [replace(found, across_bytes=across), Work("copy", 2 * _extent(call.args[0]), across_bytes=across)]
+
+
+def _across(call: Operation) -> int:
+    """Bytes beside its own that a pointwise kernel reads of arguments whose neighbours are no neighbours in the output.
+
+    Each number then moves a sector, or as much of one as lies between two numbers.
+    """
+    out = call.out[0]
+    fastest = min((i for i, size in enumerate(out.shape) if size > 1), key=lambda i: out.strides[i], default=0)
+    return sum(
+        (min(SECTOR, each.strides[fastest] * each.itemsize) - each.itemsize) * each.numel()
+        for each in {(each.storage, each.offset, each.strides): each for each in call.given}.values()
+        if each.shape == out.shape and each.strides and each.strides[fastest] > 1
+    )
 
 
 def _batch_norm(call: Operation) -> Work:

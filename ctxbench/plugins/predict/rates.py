@@ -1,15 +1,15 @@
 """Efficiency of each class of kernels against a data sheet's figures: fitted to measured kernels, or assumed.
 
 `efficiencies.csv` and `devices.csv` are written by research/calibrate_time.py, `errors.csv` by research/band_widths.py,
-`hopper.csv` by research/fit_hopper.py; their first lines say from what. The error of a predicted time has parts: the
-device's, which all its kernels share; of a class without measurements; of the kernels in one pass. `effects` says which
-are known of a device.
+`hopper.csv` by research/fit_hopper.py, `products.csv` by research/fit_products.py; their first lines say from what. The
+error of a predicted time has parts: the device's, which all its kernels share; of a class without measurements; of the
+kernels in one pass. `effects` says which are known of a device.
 """
 
 import csv
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -52,16 +52,17 @@ class Rate:
     """The shares of peak and bandwidth that a class reaches, and how well that is known of a device.
 
     `watts` is the power for each TFLOP/s of a unit's peak that sustains half of that peak. `factor` multiplies the
-    time: what the device's own measurements say. Standard deviations of the logarithm of the time: `device` times the
-    error that all classes share, `own` of the class, `within` of kernels in one pass. Without `has_dtype` the class
-    was measured in another dtype, without `has_layout` in the other layout, without `knows_card` no kernel of the card
-    in the dtype.
+    time: what the device's own measurements say. `call_s` are seconds of a call in a queue beside. Standard deviations
+    of the logarithm of the time: `device` times the error that all classes share, `own` of the class, `within` of
+    kernels in one pass. Without `has_dtype` the class was measured in another dtype, without `has_layout` in the other
+    layout, without `knows_card` no kernel of the card in the dtype.
     """
 
     compute: float
     bandwidth: float
     watts: float = 0.0
     factor: float = 1.0
+    call_s: float = 0.0
     device: float = 0.0
     own: float = 0.0
     within: float = 0.0
@@ -83,7 +84,7 @@ class Rate:
         arithmetic, transfer = parts(flops, moved, self.compute, self.bandwidth, peak, sheet.bandwidth)
         best = int(np.argmin(np.maximum(arithmetic, transfer)))
         time = max(arithmetic[best], transfer[best]) + conversion_s(work, sheet, dtype)
-        time = self.factor * time + work.steps * STEP_US[era] * 1e-6
+        time = self.factor * time + max(0.0, self.call_s - sheet.launch_s) + work.steps * STEP_US[era] * 1e-6
         if work.steps and work.single and era == "cuda-2020":
             time += HOST_SOLVER_MS * 1e-3
         return float(time), bool(arithmetic[best] > transfer[best]) or work.steps > 0
@@ -157,12 +158,26 @@ class Factor:
 
 
 @dataclass(frozen=True)
+class ProductRate:
+    """Rate of products in 16 bits that are in no batch: shares of peak and bandwidth, seconds of a call in a queue.
+
+    `card` is the factor of a card whose products were measured; None: of any other.
+    """
+
+    compute: float
+    bandwidth: float
+    call_s: float
+    card: float | None = None
+
+
+@dataclass(frozen=True)
 class Effects:
     """Effects of a device: the factor that its classes share with its error, and each class's own.
 
     A class's logarithm is `(1 - weight) * shared + weight * measured`, with an error of its own. `card_sd` is what the
     device at hand may differ by in all classes alike, `least_sd` the least that its classes differ by. `classes` have,
     of a card whose architecture was measured by class (`hopper_class`), the logarithm of the factor and its error.
+    `products` is the rate of products in 16 bits where no measured passes of the card tell it.
     """
 
     shared: float
@@ -172,6 +187,7 @@ class Effects:
     least_sd: float = 0.0
     knows_card: bool = True
     classes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    products: ProductRate | None = None
 
     def of(self, group: str, sd: float, size: float) -> tuple[float, float, float]:
         """The logarithm of a class's factor, its share of the device's error, and its own error."""
@@ -196,6 +212,8 @@ def shared(measured: Collection[Factor], class_sd: float, device_sd: float) -> t
 def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
     """Rate of a kernel in a dtype on a device with these known effects."""
     dtype = "float32" if dtype == TF32 and not work.is_product else dtype
+    if known.products and is_single_product(work) and itemsize(dtype) == 2:
+        return _of_product(known.products, known)
     found, own, groups, spread = _efficiency(work, dtype)
     dtype_known = dtype if own == "float32" else own
     group = next((each for each in groups if f"{each}|{dtype_known}" in known.measured), groups[-1])
@@ -217,6 +235,20 @@ def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
         has_layout=has_layout,
         is_assumed=found.assumed and f"{group}|{dtype_known}" not in known.measured and not own_class,
         knows_card=known.knows_card or bool(own_class),
+    )
+
+
+def is_single_product(work: Work) -> bool:
+    """Return whether a kernel is a matrix product in no batch: what public times of products have."""
+    return work.kind.endswith(" product") and work.product is not None and work.product.batch == 1
+
+
+def _of_product(own: ProductRate, known: Effects) -> Rate:
+    factor = math.exp(known.shared) * (own.card or 1.0)
+    device, within = math.hypot(known.shared_sd, known.card_sd), calibration().kernel_sd
+    told = own.card is not None or known.knows_card
+    return Rate(
+        own.compute, own.bandwidth, factor=factor, call_s=own.call_s, device=device, within=within, knows_card=told
     )
 
 
@@ -267,7 +299,7 @@ class Calibration:
 
     `watts` of float32's units and of tensor cores ("float16"); `errors` of a card that is "known" or "unknown", and
     of "training": what a pass with gradients has beside. `kernel_sd` of a class's kernels in one pass. `hopper`: of
-    classes on Hopper cards the logarithm of the factor, and its error.
+    classes on Hopper cards the logarithm of the factor, and its error. `products`: by title, and of "any" card.
     """
 
     efficiencies: Mapping[tuple[str, str], Efficiency]
@@ -276,11 +308,12 @@ class Calibration:
     errors: Mapping[str, float]
     kernel_sd: float
     hopper: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    products: Mapping[str, ProductRate] = field(default_factory=dict)
 
 
 @cache
 def calibration() -> Calibration:
-    """The four files."""
+    """The five files."""
     rows = _rows("efficiencies.csv")
     watts = {row["dtype"]: float(row["watts"]) for row in rows if row["class"] == "any"}
     (kernel_sd,) = {float(row["sd"]) for row in rows if row["class"] == "any"}
@@ -297,7 +330,15 @@ def calibration() -> Calibration:
         f"{row['class']}|{row['dtype']}": (math.log(float(row["factor"])), float(row["sd"]))
         for row in _rows("hopper.csv")
     }
-    return Calibration(efficiencies, devices, watts, errors, kernel_sd, hopper)
+    return Calibration(efficiencies, devices, watts, errors, kernel_sd, hopper, _products())
+
+
+def _products() -> dict[str, ProductRate]:
+    any_card, *cards = _rows("products.csv")
+    found = ProductRate(
+        float(any_card["compute"]), float(any_card["bandwidth"]), call_s=float(any_card["call_us"]) / 1e6
+    )
+    return {"any": found, **{row["card"]: replace(found, card=float(row["factor"])) for row in cards}}
 
 
 def _rows(name: str) -> list[dict[str, str]]:

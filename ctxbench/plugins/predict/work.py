@@ -53,6 +53,8 @@ _SPLITS = (1, 2, 4, 8, 16, 32)
 _LEAST_DEPTH = 64
 # A tile of m x n reads m + n numbers for m * n multiply-accumulates: at this ratio it reaches half of its rate.
 _HALF_RATE = 16
+# Bytes that a number moves that is read alone: a sector (CUDA C++ Best Practices Guide, access to global memory).
+SECTOR = 32
 # Rows that a processor reduces at a time (blocks of 1024 of its 2048 threads), and the share of the L2 they may take.
 _ROWS_IN_FLIGHT, _L2_SHARE = 2, 0.5
 # What one block of threads moves, bytes a second, over the share of its class: layer norm over 4 million numbers takes
@@ -134,7 +136,8 @@ class Work:
     `product` is the product that it is or that it unfolds to, `winograd` the one that Winograd's algorithm puts in its
     place. `flops` counts other arithmetic. `steps` are dependent ones that cannot overlap, as a solver's, and
     `single` says that it solves one matrix, no batch. A reduction reads its rows of `row_bytes` twice: if those in
-    flight do not fit into the L2 cache, from memory (`again_bytes`). `blocks`: as many processors can be busy; 0: all.
+    flight do not fit into the L2 cache, from memory (`again_bytes`). `across_bytes` surround numbers that are read one
+    by one; they are moved where such a map does not fit into it. `blocks`: as many processors can be busy; 0: all.
     `serial_s` are seconds of one thread or block of threads, however many there are. `converted_bytes` are moved beside
     the kernel to take maps to channels last and back, which is how tensor cores read them.
     """
@@ -147,6 +150,7 @@ class Work:
     steps: int = 0
     row_bytes: int = 0
     again_bytes: int = 0
+    across_bytes: int = 0
     blocks: int = 0
     turn: Turn = "forward"
     single: bool = False
@@ -173,7 +177,10 @@ class Work:
             tiled = sheet.backend == "cuda" and self.kind != "depthwise convolution"
             flops += self.product.tiled_flops(sheet.processors) if tiled else 2 * self.product.macs
         in_flight = _ROWS_IN_FLIGHT * sheet.processors * self.row_bytes
-        again = self.again_bytes if in_flight > _L2_SHARE * sheet.l2_mib * 2**20 else 0
+        cache = sheet.l2_mib * 2**20
+        again = self.again_bytes if in_flight > _L2_SHARE * cache else 0
+        # half of the bytes are read
+        again += self.across_bytes if sheet.backend == "cuda" and self.bytes > 2 * cache else 0
         moved = (self.bytes + again) * max(1.0, sheet.processors / self.blocks if self.blocks else 1.0)
         yield flops, max(moved, self._alone_s(dtype) * sheet.bandwidth if sheet.backend == "cuda" else 0.0)
         # On Hopper cuDNN has no engine of Winograd for float32 without TF32.

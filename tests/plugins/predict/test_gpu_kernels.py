@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,9 @@ from torch import Tensor, nn
 from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.passes import time_of
-from ctxbench.plugins.predict.rates import calibration, hopper_class, rate
-from ctxbench.plugins.predict.sheet import sheet
-from ctxbench.plugins.predict.work import DEPTH_S, TAP_S, Convolution, Product, matrix_product
+from ctxbench.plugins.predict.rates import Era, calibration, hopper_class, rate
+from ctxbench.plugins.predict.sheet import by_title, sheet
+from ctxbench.plugins.predict.work import DEPTH_S, TAP_S, Convolution, Product, Work, matrix_product
 
 
 class Function(nn.Module):
@@ -116,3 +117,79 @@ def test_weight_gradients_on_an_h200_reach_a_seventh_of_the_peak_without_tf32() 
     share = 2 * 512**2 * 128**2 / weight / card.peak("float32")
     assert 0.1 < share < 0.2
     assert weight > 2 * forward
+
+
+def transposed_softmax_gradient(side: int, dtype: torch.dtype) -> list[Work]:
+    grad, out = (meta(1, side, side, dtype=dtype) for _ in range(2))
+    function = Function(lambda x: torch.ops.aten._softmax_backward_data(x.transpose(1, 2), out, -1, dtype))
+    return [work for each in operators_of(function, grad, mode="infer") for work in each.works]
+
+
+@pytest.mark.parametrize(("dtype", "ms"), [(torch.float32, 1.94), (torch.bfloat16, 1.77)])
+def test_a_number_that_is_read_across_moves_a_sector(dtype: torch.dtype, ms: float) -> None:
+    """An H200 copies a transposed gradient of 16,384 x 16,384 numbers in 1.94 ms in float32, and 1.77 in 16 bits."""
+    size, card = torch.tensor([], dtype=dtype).itemsize, sheet("h200")
+    softmax, copy = transposed_softmax_gradient(16384, dtype)
+    assert copy.across_bytes == softmax.across_bytes == (32 - size) * 16384**2
+    assert [moved for _, moved in copy.ways(card)] == [(32 + size) * 16384**2]
+    name = str(dtype).removeprefix("torch.")
+    seconds, _ = rate(copy, effects_of(card, "cuda", name), name).seconds(copy, card, name)
+    assert 0.9 < seconds * 1e3 / ms < 1.3
+    # maps that the cache holds, and processors, whose caches keep what surrounds a number
+    small = transposed_softmax_gradient(1024, dtype)[1]
+    assert [moved for _, moved in small.ways(card)] == [2 * size * 1024**2]
+    cpu = card.model_copy(update={"backend": "cpu"})
+    assert [moved for _, moved in copy.ways(cpu)] == [2 * size * 16384**2]
+
+
+def across(function: Callable[..., Any], *shape: int) -> int:
+    found = operators_of(Function(function), meta(*shape), mode="infer")
+    return sum(work.across_bytes for each in found for work in each.works)
+
+
+def test_only_arguments_in_another_order_are_read_across() -> None:
+    assert across(lambda x: x.transpose(0, 1).contiguous(), 64, 64) == 28 * 64**2
+    assert across(lambda x: x + x.transpose(0, 1), 64, 64) == 28 * 64**2
+    assert across(lambda x: x[:, ::2].contiguous(), 64, 64) == 4 * 64 * 32  # every second number
+    for same in (torch.relu, lambda x: x.transpose(0, 1) * 2, lambda x: x + x[:1], lambda x: x[:1].expand(9, 64) + 1):
+        assert across(same, 64, 64) == 0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "autocast-bfloat16"])
+def test_single_products_in_16_bits_have_the_rate_of_published_ones(dtype: str) -> None:
+    name, work = dtype.removeprefix("autocast-"), matrix_product(Product(1, 8192, 8192, 8192), 2)
+    for title, is_measured in (("NVIDIA H100 80GB HBM3", True), ("NVIDIA H200", False)):
+        card = by_title(title)
+        assert card is not None
+        known = effects_of(card, "cuda", name)
+        own = calibration().products
+        assert known.products == own[title if is_measured else "any"]
+        found = rate(work, known, name)
+        flops, moved = next(work.ways(card, name))
+        share = max(flops / own["any"].compute / card.peak(name), moved / own["any"].bandwidth / card.bandwidth)
+        expected = share * (own[title].card if is_measured else 1.0) + own["any"].call_s - 3e-6
+        assert found.seconds(work, card, name)[0] == pytest.approx(expected)
+        assert found.knows_card == is_measured
+        # neither a batch, nor another unit, nor another class
+        for other, own_dtype in (
+            (matrix_product(Product(2, 8192, 8192, 8192), 2), name),
+            (work, "float32"),
+            (Work("elementwise", 2**30), name),
+        ):
+            assert rate(other, known, own_dtype).call_s == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "era", "is_told"),
+    [
+        ("a100-40gb", "bfloat16", "cuda", True),
+        ("a100-40gb", "bfloat16", "cuda-2020", False),
+        ("rtx-3090", "bfloat16", "cuda", False),  # whose networks in float16 were measured
+        ("t4", "float16", "cuda", False),
+        ("v100-pcie", "float16", "cuda", False),  # before Ampere
+    ],
+)
+def test_published_products_stand_for_cards_whose_own_passes_are_not_known(
+    name: str, dtype: str, era: Era, is_told: bool
+) -> None:
+    assert (effects_of(sheet(name), era, dtype).products is not None) == is_told
