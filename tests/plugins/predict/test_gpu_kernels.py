@@ -167,7 +167,7 @@ def test_single_products_in_16_bits_have_the_rate_of_published_ones(dtype: str) 
         found = rate(work, known, name)
         flops, moved = next(work.ways(card, name))
         share = max(flops / own["any"].compute / card.peak(name), moved / own["any"].bandwidth / card.bandwidth)
-        expected = share * (own[title].card if is_measured else 1.0) + own["any"].call_s - 3e-6
+        expected = share * (known.products.card or 1.0) + own["any"].call_s - 3e-6
         assert found.seconds(work, card, name)[0] == pytest.approx(expected)
         assert found.knows_card == is_measured
         # neither a batch, nor another unit, nor another class
