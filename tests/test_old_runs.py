@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_data import new_run
 
 from ctxbench.api import Run
-from ctxbench.base.errors import UsageError
-from ctxbench.engine.run import resume
 from ctxbench.model import record
 from ctxbench.model.conditions import COLUMNS, CONDITIONS, Condition, from_columns
 from ctxbench.model.record import Record
@@ -37,14 +34,6 @@ def added(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     yield condition
     monkeypatch.undo()
     record.columns.cache_clear()
-
-
-def test_a_run_of_several_devices_that_does_not_say_what_continues_it_is_not_continued_on_one(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", environments={"slot 1": {}, "slot 2": {}})
-    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
-    with pytest.raises(UsageError, match="measured on several devices at once; resume continues a run of one machine"):
-        resume(folder.path)
-    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
 
 
 def test_a_new_condition_has_its_default_in_every_committed_run(added: Condition) -> None:

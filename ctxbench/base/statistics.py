@@ -59,11 +59,11 @@ class Summary:
     outliers: int
 
 
-def summarise(samples_in_time_order: ArrayLike, confidence: float = CONFIDENCE) -> Summary:
+def summarise(samples_in_time_order: ArrayLike) -> Summary:
     """Summarise `[n]` positive samples; ValueError if there is none or one is not a positive number."""
     samples = _positive(samples_in_time_order, "sample")
     median = float(np.median(samples))
-    interval = median_interval(samples, confidence)
+    interval = median_interval(samples)
     half = samples.size // 2
     drift = float(np.median(samples[-half:]) / np.median(samples[:half]) - 1) if half else math.nan
     deviations = np.abs(samples - median)

@@ -100,8 +100,6 @@ def resume(
     check_own_code(folder.path, meta, named_code(meta), run_its_code)
     if command := meta.get("continued_by"):
         raise UsageError(f"{path} is continued by another command: {command} {path}")
-    if "environments" in meta:  # of a version that did not say what continues it
-        raise UsageError(f"{path} was measured on several devices at once; resume continues a run of one machine")
     folder.require(CONTINUED)
     suite = restore(meta["suite"], folder.path / "run.json", meta["definition"], run_its_code)
     with ExitStack() as stack:
