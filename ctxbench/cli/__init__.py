@@ -21,6 +21,7 @@ from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, ch
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.plugin import Command, Plugin, PluginError, brought
+from ctxbench.table.result import Stopped
 
 # How the help arranges commands, and the options of those that have many; what is named nowhere comes last.
 GROUPS = ("Measure", "Predict", "Modules", "Read and decide")
@@ -107,6 +108,13 @@ class ShownCommands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except Stopped as stop:
+            from ctxbench.cli.printing import render
+
+            for part in stop.result.parts:
+                render(part)
+            say(str(stop), stderr=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         except KeyboardInterrupt:  # also while the command is imported; typer would end without a word
             say(INTERRUPTED, stderr=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None

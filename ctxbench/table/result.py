@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ctxbench.table.table import Table
 
@@ -47,3 +47,11 @@ class Result(Generic[Value]):
             render_html(part, f"table{number}") if isinstance(part, Table) else f"<p>{escape(part)}</p>"
             for number, part in enumerate(self.parts)
         )
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C where something was known by then: the `result`, and a sentence on how much that is."""
+
+    def __init__(self, result: Result[Any], sentence: str) -> None:
+        super().__init__(sentence)
+        self.result = result

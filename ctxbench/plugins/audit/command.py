@@ -6,9 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ctxbench.base.errors import UsageError
-from ctxbench.base.terminal import say
-from ctxbench.base.texts import counted
-from ctxbench.cli.options import EXIT_INTERRUPTED, Given
+from ctxbench.cli.options import Given
 from ctxbench.cli.printing import render, reporter
 from ctxbench.cli.signature import command_of
 from ctxbench.plugins.audit import function
@@ -42,12 +40,6 @@ Blocks = Annotated[
 @command_of(function.audit, table=typer.Argument(autocompletion=complete_table), blocks=Given(Blocks, parse_blocks))
 def audit(asked: Mapping[str, Any]) -> None:
     """Recount a published cost table; print a verdict on each figure. Nothing is measured."""
-    try:
-        found = function.audit(**asked, progress=reporter())
-    except function.Stopped as stop:
-        for part in stop.result.parts * bool(stop.result.value):
-            render(part)
-        say(f"stopped; {counted(len(stop.result.value), 'figure')} counted, none judged", stderr=True)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    found = function.audit(**asked, progress=reporter())
     for part in found.parts:
         render(part)

@@ -8,23 +8,16 @@ from typing import TYPE_CHECKING
 from ctxbench.base import disk
 from ctxbench.base.call_sites import is_library
 from ctxbench.base.errors import unknown
+from ctxbench.base.texts import counted
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.progress import Quiet
 from ctxbench.model.read_suite import published_path, read_published
 from ctxbench.registry import networks
-from ctxbench.table.result import Result
+from ctxbench.table.result import Result, Stopped
 
 if TYPE_CHECKING:
     from ctxbench.model.case import Case
     from ctxbench.plugins.audit.finding import AuditFinding
-
-
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C: the result has what is counted by then, none of it judged."""
-
-    def __init__(self, result: "Result[list[AuditFinding]]") -> None:
-        super().__init__("stopped")
-        self.result = result
 
 
 def audit(
@@ -72,7 +65,10 @@ def audit(
             findings = judge(recount, shown.stage)
         except KeyboardInterrupt:
             found = known(recount)
-            raise Stopped(Result(found, (audit_table(content, found),))) from None
+            tables = (audit_table(content, found),) * bool(found)
+            raise Stopped(
+                Result(found, tables), f"stopped; {counted(len(found), 'figure')} counted, none judged"
+            ) from None
     if out:
         finding.write(Path(out), findings)
     return Result(findings, (audit_table(content, findings),))

@@ -1,12 +1,13 @@
 """Agreement of values before and after a change: outputs and gradients of both sides, from one seed and input."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ctxbench import devices
 from ctxbench.base.number import significant
 from ctxbench.base.temporary import temporary_folder
+from ctxbench.base.texts import listed
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.remote import ask
 from ctxbench.model.case import Case, Measure
@@ -17,9 +18,6 @@ from ctxbench.plugins.trees.tree_cases import TreeCases
 
 # What a module's own code does; a process that ended or ran too long may have lacked memory or time.
 RAISED = ("error", "nan")
-OWN_WEIGHTS = (
-    "names or shapes of its weights changed, so saved weights do not load; both sides drew new ones from one seed"
-)
 
 
 def compare_outputs(
@@ -44,6 +42,10 @@ def compare_outputs(
             kept = _taken(servers[0], before.cases[name], measure, path, compare=False)
             answer = kept or _taken(servers[1], now.cases[name], measure, path, compare=True)
         if isinstance(answer, Agreement):
+            if answer.repaired and not (answer.broken or answer.infinite):
+                before.failures[name] = Failure("nan", f"{_infinite(answer.repaired)}, and is finite now")
+                found += [each for each in [judge(name, answer)] if each.verdict == "changed"]
+                continue
             if not answer.broken:
                 found.append(judge(name, answer))
                 if answer.same_code and found[-1].verdict == "same":
@@ -71,7 +73,6 @@ def _taken(server: ForkServer, case: Case, measure: Measure, path: str, compare:
 
 def judge(case: str, found: Agreement) -> OutputVerdict:
     """Changed or the same; not compared where two passes of the baseline alone differ by more than rounding."""
-    own = OWN_WEIGHTS * found.own_weights
     moved = [each for each in found.differences if each.share > max(each.bound, 2 * each.noise)]
     texts = []
     if moved:
@@ -80,15 +81,21 @@ def judge(case: str, found: Agreement) -> OutputVerdict:
         texts.append(f"{parts} (in {dtype}; less than {_percent(bound)} is rounding)")
     if texts or found.notes:
         change = max((each.share for each in moved), default=None)
-        return OutputVerdict(case, "changed", "; ".join(filter(None, [*texts, *found.notes, found.right, own])), change)
+        return OutputVerdict(
+            case, "changed", "; ".join(filter(None, [*texts, *found.notes, found.right, *found.weights])), change
+        )
     for each in found.differences:
         if each.noise > each.bound:
             reason = f"two passes of the baseline differ by {_percent(each.noise)} in the {each.part}"
             return OutputVerdict(case, "not compared", reason)
-    if not found.differences:
-        return OutputVerdict(case, "not compared", "the baseline computes NaN or infinity")
-    return OutputVerdict(case, "same", own, max(each.share for each in found.differences))
+    if found.infinite:
+        return OutputVerdict(case, "not compared", f"{_infinite(found.infinite)}, before and now")
+    return OutputVerdict(case, "same", "; ".join(found.weights), max(each.share for each in found.differences))
 
 
 def _percent(share: float) -> str:
     return f"{significant(100 * share, 2)} %"
+
+
+def _infinite(parts: Sequence[str]) -> str:
+    return f"the {listed(parts)} {'holds' if len(parts) == 1 else 'hold'} NaN or infinity"

@@ -45,6 +45,7 @@ class RunningCheck(ABC):
     # Whether latency decides at all; in an advisory result it is shown alone.
     timed = True
     advisory = False
+    untimed_s = 0.0
 
     def __init__(self, request: Request, here: Modules) -> None:
         self.deadline = Deadline(request.budget_s)
@@ -71,6 +72,7 @@ class RunningCheck(ABC):
         with ExitStack() as stack:
             shown = stack.enter_context(progress or Quiet())
             self.prepare(stack, shown)
+            self.untimed_s = self.deadline.elapsed_s
             timed = self.time(shown) if self.request.timed else ()
         return self._result([*timed, *self.rows])
 
@@ -98,6 +100,8 @@ class RunningCheck(ABC):
             conditions=conditions_phrase(self.environment, list(self.cases.values())),
             notes=tuple(dict.fromkeys(self.notes)),
             elapsed_s=self.deadline.elapsed_s,
+            budget_s=self.request.budget_s,
+            untimed_s=self.untimed_s,
             exit_code=code,
             evidence=self.kind,
             advisory=self.advisory,

@@ -1,13 +1,14 @@
 """`ctxbench check --against`: every row of a suite in the working tree against the same row of another commit."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
+from ctxbench.base.texts import listed
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.remote import ask
@@ -18,11 +19,14 @@ from ctxbench.plugins.check.exact import count_exact, exact_changes
 from ctxbench.plugins.check.operators import differing, operators
 from ctxbench.plugins.check.power import sentence
 from ctxbench.plugins.check.request import Request
-from ctxbench.plugins.check.result import GateResult
+from ctxbench.plugins.check.result import GateResult, OutputVerdict
 from ctxbench.plugins.check.rows import Estimate, RowKey, RowVerdict, Status, failed_now, unmeasured
 from ctxbench.plugins.trees.tree_cases import TreeCases, labels, list_cases, with_old_names
 from ctxbench.plugins.trees.trees import Tree, baseline_tree, working_tree
 
+EXACT, OUTPUTS = "exact costs", "outputs"
+SPENT = "the budget was spent"
+MOST_NAMES = 5
 UNCHANGED = "The same code and the same outputs: nothing to time."
 
 
@@ -42,6 +46,7 @@ class _CommitCheck(PairCheck):
         super().__init__(request, here)
         self.tree, self.ref = here, ref
         self.why: dict[str, str] = {}
+        self.unreached: dict[str, Sequence[str]] = {}
 
     def prepare(self, stack: ExitStack, shown: Quiet) -> None:
         shown.stage(f"writing the files of {self.ref}")
@@ -69,6 +74,9 @@ class _CommitCheck(PairCheck):
         worse = {row.row.case for row in rows if row.verdict == "regressed"}
         worse |= {change.case for change in self.exact if change.worse}
         names = labels(self.named)
+        for what, cases in self.unreached.items():
+            left = listed([names[case] for case in cases], MOST_NAMES)
+            self.notes.append(f"{SPENT} before the {what} of {left} were compared")
         self.notes += [f"{names[name]}: {why}" for name, why in self.why.items() if why and name in worse]
         return super()._result(rows)
 
@@ -85,19 +93,30 @@ class _CommitCheck(PairCheck):
             now = list_cases(here_server, suite, device, here, there)
             for name in suite.named & now.missing.keys() & before.missing.keys():
                 raise UsageError(now.missing[name])
-            for server, side in ((there_server, before), (here_server, now)):
-                count_exact(server, suite, side, _common(before, now))
-            count_exact(here_server, suite, now, [name for name in now.own() if name not in before.own()])
+            common, servers = _common(before, now), (there_server, here_server)
+            added = [name for name in now.own() if name not in before.own()]
+            for name in self._in_time(EXACT, [*common, *added]):
+                for server, side in zip(servers, (before, now), strict=True):
+                    count_exact(server, suite, side, [name] if name in side.own() else [])
             shown.stage("comparing outputs and gradients of both sides")
-            servers, common = (there_server, here_server), _common(before, now)
-            self.outputs = compare_outputs(servers, (before, now), common, suite.file.measure, self.environment)
-            for name in (name for name in common if name not in now.unchanged):
+            in_time, measure = self._in_time(OUTPUTS, common), suite.file.measure
+            self.outputs = compare_outputs(servers, (before, now), in_time, measure, self.environment)
+            self.outputs += [OutputVerdict(name, "not compared", SPENT) for name in self.unreached.get(OUTPUTS, ())]
+            for name in self._in_time("operators", [name for name in common if name not in now.unchanged]):
                 limit_s = suite.file.measure.timeout_s
                 self.why[name] = differing(
                     operators(there_server, before.cases[name], limit_s),
                     operators(here_server, now.cases[name], limit_s),
                 )
         return before, now
+
+    def _in_time(self, what: str, names: Sequence[str]) -> Iterator[str]:
+        """The names as long as the budget lasts; of exact costs, which come first, at least one."""
+        for number, name in enumerate(names):
+            if self.deadline.left_s <= 0 and (number or what != EXACT):
+                self.unreached[what] = names[number:]
+                return
+            yield name
 
 
 def _common(before: TreeCases, now: TreeCases) -> list[str]:

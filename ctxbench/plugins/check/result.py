@@ -102,7 +102,8 @@ class GateResult:
     counts all that were compared. `outputs` has a verdict for each case, which decides if they `must_match`. `notes`
     are sentences that a reader needs beside the verdicts. In an `advisory`
     result the latencies have no part in the exit code. `evidence` is what a row's `replicates` are: pairs of
-    processes, or the processes of now against a stored run.
+    processes, or the processes of now against a stored run. `elapsed_s` is the whole time, `untimed_s` that before the
+    first row was timed.
     """
 
     baseline: str
@@ -120,6 +121,8 @@ class GateResult:
     advisory: bool = False
     outputs: tuple[OutputVerdict, ...] = ()
     must_match: bool = True
+    budget_s: float = math.inf
+    untimed_s: float = 0.0
 
     @property
     def title(self) -> str:

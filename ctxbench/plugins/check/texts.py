@@ -117,8 +117,15 @@ def remarks(result: GateResult) -> list[str]:
     lines = [ADVISORY] if result.advisory else []
     lines += [*output_texts(result), *growth_texts(result)]
     lines += [f"Note: {one_line(note)}" for note in result.notes]
-    measured = f"Margin {100 * result.margin:g} %, measured in {result.elapsed_s:.0f} s."
+    measured = f"Margin {100 * result.margin:g} %, measured in {result.elapsed_s:.0f} s{_beyond(result)}."
     return [*lines, f"{measured} Conditions: {one_line(result.conditions)}"]
+
+
+def _beyond(result: GateResult) -> str:
+    """What a check spent before the times, where it took longer than its budget."""
+    if result.elapsed_s <= result.budget_s:
+        return ""
+    return f" of a budget of {result.budget_s:.0f} s: exact costs and outputs took {result.untimed_s:.0f} s of them"
 
 
 def exit_name(code: ExitCode) -> str:

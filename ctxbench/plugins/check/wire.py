@@ -1,7 +1,7 @@
 """Tasks and messages of the processes of a check."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ctxbench.base.mode import Mode
 from ctxbench.model.case import Case
@@ -54,15 +54,17 @@ class Difference:
 class Agreement:
     """Agreement of a case's outputs with a baseline's.
 
-    `broken` are sentences on what is no result, `notes` on what is other. With `own_weights` each side has drawn its
-    own, since their names or shapes differ. A part that the baseline has no finite numbers of is left out. `same_code`:
-    the files of the tree that were imported for it are equal, but for comments, layout and docstrings. `right` is a
-    sentence on whose gradients are those of the function; empty where they agree, or it cannot be told.
+    `broken` are sentences on what is no result, `notes` on what is other, `weights` on weights that the sides do not
+    share. Of the `repaired` and the `infinite` parts the baseline has NaN or infinity; now the first have none.
+    `same_code`: the files of the tree that were imported for it are equal, but for comments, layout and docstrings.
+    `right` is a sentence on whose gradients are those of the function; empty where they agree, or it cannot be told.
     """
 
-    differences: Sequence[Difference]
-    broken: Sequence[str]
-    notes: Sequence[str]
-    own_weights: bool = False
+    differences: list[Difference]
+    broken: list[str]
+    notes: list[str]
+    weights: list[str] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
+    infinite: list[str] = field(default_factory=list)
     same_code: bool = False
     right: str = ""

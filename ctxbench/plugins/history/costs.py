@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from bisect import bisect
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from ctxbench.model.grid import Suite
 from ctxbench.model.messages import Failure
 from ctxbench.model.metrics import read_number, static_metrics, stored_quantities
 from ctxbench.plugins.trees.tree_cases import labels, list_cases, suite_in_tree
-from ctxbench.plugins.trees.trees import Commit, Tree, baseline_tree, commits, working_tree
+from ctxbench.plugins.trees.trees import Commit, Tree, baseline_tree, commits, last_change, working_tree
+from ctxbench.registry.reference import Reference
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.results.environment import differences
 
@@ -54,11 +56,15 @@ class CostChange:
 
 @dataclass(frozen=True)
 class History:
-    """The commits, the oldest first, their series, and sentences on what is not there and on the last numbers."""
+    """The commits, the oldest first, their series, and sentences on what is not there and on the last numbers.
+
+    It is whole unless Ctrl-C ended it.
+    """
 
     commits: tuple[Commit, ...]
     series: tuple[CostSeries, ...]
     notes: tuple[str, ...]
+    is_whole: bool = True
 
     def steps(self) -> list[CostChange]:
         """Each change, the oldest first: of a count or prediction any, of a time one whose interval does not hold 1.
@@ -79,6 +85,7 @@ def history(
 ) -> History:
     """The costs of a suite's modules over the last commits of a range in the repository around the working folder.
 
+    These are the `last` that changed a file which the modules import or read.
     Counts and predictions are each commit's own, and kept for the next time where no file outside of the commit was
     imported, other than of installed packages; `runs` are folders of runs, whose times stand at the commit that their
     modules' files are of. Raises UsageError for a folder that is no run, outside a repository, for an unknown range,
@@ -87,28 +94,59 @@ def history(
     measured = [(path, open_run(path)) for path in runs]
     here = working_tree(Path.cwd())
     suite = suite_in_tree(suite, here.root)
-    found = tuple(commits(here, span, last))
+    every = commits(here, span)
+    found: list[tuple[Commit, CommitCosts, list[str]]] = []
+    is_whole = True
+    with progress or Quiet() as shown:
+        try:
+            for each in _walk(here, suite, every, last, shown):
+                found.insert(0, each)
+        except KeyboardInterrupt:
+            is_whole = False
     points: dict[tuple[str, str], list[CommitNumber]] = {}
     notes: dict[str, list[str]] = {}
     remarks: list[str] = []
-    with progress or Quiet() as shown:
-        for index, commit in enumerate(found):
-            shown.stage(f"commit {index + 1} of {len(found)}: {commit.short} {commit.subject}")
-            counted, missing = _costs(here, commit, suite)
-            remarks = counted.remarks if counted.numbers else remarks
-            for case, quantities in counted.numbers.items():
-                for key, ends in quantities.items():
-                    points.setdefault((case, key), []).append(CommitNumber(index, Number(*ends)))
-            for reason in missing:
-                notes.setdefault(reason, []).append(commit.short)
+    for index, (commit, counted, missing) in enumerate(found):
+        remarks = counted.remarks if counted.numbers else remarks
+        for case, quantities in counted.numbers.items():
+            for key, ends in quantities.items():
+                points.setdefault((case, key), []).append(CommitNumber(index, Number(*ends)))
+        for reason in missing:
+            notes.setdefault(reason, []).append(commit.short)
+    if not points and not is_whole:
+        raise KeyboardInterrupt
     if not points:
         raise UsageError(f"no commit of {span} has a cost of these modules: {next(iter(notes), NO_FILE)}")
     lines = [f"{', '.join(where)}: {reason}" for reason, where in notes.items()]
     modules = {registry.own_name(name) for name in suite.file.modules}
+    names = [commit.name for commit in every[::-1]]
+    places = [names.index(commit.name) for commit, _, _ in found]
+    at = {name: bisect(places, index) - 1 for index, name in enumerate(names) if index >= places[0]}
     for path, run in measured:
-        lines += _add_run(run, path, found, modules, points)
+        lines += _add_run(run, path, at, modules, points)
     series = (CostSeries(*key, tuple(sorted(own, key=lambda point: point.index))) for key, own in points.items())
-    return History(found, tuple(series), (*lines, *remarks))
+    return History(tuple(commit for commit, _, _ in found), tuple(series), (*lines, *remarks), is_whole)
+
+
+def _walk(
+    here: Tree, suite: Suite, every: Sequence[Commit], last: int, shown: Quiet
+) -> Iterator[tuple[Commit, "CommitCosts", list[str]]]:
+    """The last commits that changed a file which the modules import or read, the newest first, and the costs there.
+
+    Between two of them nothing differs: what is counted at the commit before one is the costs of the next. Of the
+    oldest, whose files no commit of the range changed, that commit itself stands there.
+    """
+    places = {commit.name: index for index, commit in enumerate(every)}
+    index = 0
+    for number in range(last):
+        shown.stage(f"commit {number + 1} of at most {last}: {every[index].short} {every[index].subject}")
+        costs, missing = _costs(here, every[index], suite)
+        named = [Reference.parse(name).source for name in suite.file.modules if Reference.parse(name).is_file]
+        changed = places.get(last_change(here, every[index].name, {*costs.files, *named}), len(every))
+        yield every[changed if changed < len(every) else index], costs, missing
+        index = changed + 1
+        if index >= len(every):
+            return
 
 
 def _change(before: CommitNumber, after: CommitNumber) -> Number | None:
@@ -126,10 +164,14 @@ def _change(before: CommitNumber, after: CommitNumber) -> Number | None:
 
 @dataclass
 class CommitCosts:
-    """Costs by case and quantity: a value, and the ends of its interval if it has one; and remarks on them."""
+    """Costs by case and quantity: a value, and the ends of its interval if it has one; and remarks on them.
+
+    `files` of the tree, named from its root, were imported or read for them.
+    """
 
     numbers: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
 
 
 def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[CommitCosts, list[str]]:
@@ -172,7 +214,9 @@ def _counted(tree: Tree, suite: Suite) -> tuple[CommitCosts, list[str], bool]:
                     texts = [note.shared for note in record.notes if note.about == each.key]
                     costs.remarks += [each for each in texts if each not in costs.remarks]
     root = tree.root.resolve()
-    return costs, missing, all(Path(file).resolve().is_relative_to(root) for file in imports)
+    paths = [Path(file).resolve() for file in imports]
+    costs.files = sorted(path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root))
+    return costs, missing, len(costs.files) == len(paths)
 
 
 def _in_short(reason: str) -> str:
@@ -184,22 +228,21 @@ def _in_short(reason: str) -> str:
 def _add_run(
     run: RunData,
     path: Path,
-    found: Sequence[Commit],
+    at: Mapping[str, int],
     modules: set[str],
     points: dict[tuple[str, str], list[CommitNumber]],
 ) -> list[str]:
-    """Put the measured times of a run at the commits of its modules' files; why it has none there."""
+    """Put the measured times of a run at the row of its modules' commit, which `at` has; why it has none there."""
     sources = run.meta.get("sources") or {}
-    names = [commit.name for commit in found]
     added = False
     for row in run.rows:
-        commit = (sources.get(row["module"]) or {}).get("commit")
-        if row["module"] not in modules or commit not in names:
+        index = at.get(f"{(sources.get(row['module']) or {}).get('commit')}")
+        if row["module"] not in modules or index is None:
             continue
         for each in stored_quantities():
             number = read_number(row, each) if each.has_interval else None
             if number and number.origin == "measured":
-                point = CommitNumber(names.index(commit), number, run.environment)
+                point = CommitNumber(index, number, run.environment)
                 points.setdefault((row["case"], each.key), []).append(point)
                 added = True
     return [] if added else [f"{path} has no time of these modules at one of these commits, without changes"]

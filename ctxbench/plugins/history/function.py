@@ -8,7 +8,7 @@ from ctxbench import api
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.progress import Quiet
 from ctxbench.model.conditions import Counts, Names, Shapes
-from ctxbench.table.result import Result
+from ctxbench.table.result import Result, Stopped
 
 if TYPE_CHECKING:
     from ctxbench.api import Module
@@ -39,7 +39,7 @@ def history(
         span: Commits as git names them: v1..main, or the last one.
         network, shape, dtype, device, memory_format, execution, threads: Conditions instead of the suite's, as in
             `ctxbench.run`; times are predicted for a device such as `h100-sxm`.
-        last: At most so many commits, the latest of the range.
+        last: At most so many commits, the latest of the range that changed a file which the modules import or read.
         runs: Run folders, whose times stand at their commits.
         suite: Inputs and settings: a suite's name, or the path of a TOML file.
         hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
@@ -49,6 +49,7 @@ def history(
         The costs at each commit; they are also in `tables`.
 
     Raises:
+        Stopped: At Ctrl-C, with the commits that are counted by then.
         UsageError: Outside of a git repository, and for an unknown range or module.
 
     Example:
@@ -64,4 +65,8 @@ def history(
             memory_format=memory_format, execution=execution, threads=threads,
         )  # fmt: skip
     found = costs.history(loaded, span, last, [*map(Path, runs)], progress)
-    return Result(found, (*table.history_tables(found), *table.sentences(found)))
+    result = Result(found, (*table.history_tables(found), *table.sentences(found)))
+    if not found.is_whole:
+        counted = f"{len(found.commits)} of at most {last} commits are counted, and are kept for the next time"
+        raise Stopped(result, f"interrupted; {counted}")
+    return result

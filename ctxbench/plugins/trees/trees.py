@@ -3,7 +3,7 @@
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,19 +74,28 @@ class Commit:
         return self.name[:10]
 
 
-def commits(repository: Tree, span: str, last: int) -> list[Commit]:
-    """The last commits of a range such as `v1..main`, or up to a commit, along first parents, the oldest first.
+def commits(repository: Tree, span: str) -> list[Commit]:
+    """The commits of a range such as `v1..main`, or up to a commit, along first parents, the newest first.
 
     Raises UsageError if the range names no commit of the repository, or holds none.
     """
     for end in filter(None, re.split(r"\.{2,3}", span)):
         _resolve(repository.root, end)
-    log = _git(
-        repository.root, "log", "--first-parent", f"-{last}", "--format=%H%x09%cs%x09%s", "--end-of-options", span, "--"
-    )
+    log = _git(repository.root, "log", "--first-parent", "--format=%H%x09%cs%x09%s", "--end-of-options", span, "--")
     if not log:
         raise UsageError(f"the range {span!r} holds no commit")
-    return [Commit(*line.split("\t", 2)) for line in reversed(log.split("\n"))]
+    return [Commit(*line.split("\t", 2)) for line in log.split("\n")]
+
+
+def last_change(repository: Tree, commit: str, files: Iterable[str]) -> str:
+    """The name of the last commit, from `commit` along first parents, that changed one of these files; empty if none.
+
+    Files are named from the root. One of a submodule changes where the commit that is recorded for that one does.
+    """
+    listed = _git(repository.root, "ls-tree", "-r", "-z", commit).split("\0")
+    submodules = [entry.partition("\t")[2] for entry in listed if entry.startswith("160000 ")]
+    paths = {next((each for each in submodules if file.startswith(f"{each}/")), file) for file in files}
+    return _git(repository.root, "log", "--first-parent", "-1", "--format=%H", commit, "--", *sorted(paths))
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from ctxbench.plugins.audit.recounted import COUNTS as COUNTED
 from ctxbench.plugins.audit.recounted import RecountedTable
 from ctxbench.plugins.audit.table import audit_table, summary
 from ctxbench.plugins.audit.verdicts import judge
+from ctxbench.table.result import Stopped
 
 ROOT = Path(__file__).parents[3]
 FINDINGS = ROOT / "results" / "audit"
@@ -437,7 +438,7 @@ def test_an_audit_that_is_stopped_prints_what_is_counted_and_judges_nothing(
     ]
     assert done.stdout.count("the audit was stopped") == 2
     assert not (tmp_path / "findings.csv").exists()
-    with pytest.raises(function.Stopped) as stop:
+    with pytest.raises(Stopped) as stop:
         function.audit(str(path))
     rows = [(each.row, each.quantity, each.verdict) for each in stop.value.result.value]
     assert rows == [("se", "params", Verdict.NOT_JUDGED), ("se", "macs", Verdict.NOT_JUDGED)]

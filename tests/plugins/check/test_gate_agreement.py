@@ -1,6 +1,7 @@
 """Verdicts of a check on outputs and gradients: twelve commits of one module, and modules that are hard to compare."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.model.read_suite import load
 from ctxbench.plugins.check import check as flow
 from ctxbench.plugins.check import check_against as check
-from ctxbench.plugins.check.agreement import OWN_WEIGHTS, judge
+from ctxbench.plugins.check.agreement import judge
 from ctxbench.plugins.check.check_against import check_against
 from ctxbench.plugins.check.request import Request, parse_outputs
 from ctxbench.plugins.check.result import ExitCode, GateResult, OutputVerdict, exit_code
@@ -113,11 +114,10 @@ def test_twelve_commits(compare: Compare, monkeypatch: pytest.MonkeyPatch, name:
 @pytest.mark.parametrize(
     ("old", "new", "verdict", "reason"),
     [
-        ("self.first", "self.other", "same", OWN_WEIGHTS),
         ("self.gate * self.norm", "self.norm", "changed", "the output by"),
         ("self.first(x)", "self.first(x.detach())", "changed", "the gradient of the input by"),
         ("BatchNorm2d(channels)", "BatchNorm2d(channels, momentum=0.2)", "changed", "the buffers after training by"),
-        ("torch.zeros(1)", "torch.ones(1)", "changed", "other initial weights from the same seed"),
+        ("torch.zeros(1)", "torch.ones(1)", "same", "one seed now draws other initial weights"),
         ("        return x +", "        return x + 0.0 * torch.rand_like(x) +", "same", ""),
         ("        return x +", "        return torch.rand_like(x) +", "changed", "the output by"),
         ("(self.first(x))", "(self.first(x)).bfloat16()", "changed", "the output by"),
@@ -130,11 +130,94 @@ def test_what_a_module_computes(compare: Compare, old: str, new: str, verdict: s
     assert bool(found.reason) == bool(reason)
 
 
-def test_a_new_layer_is_told_beside_what_it_changes(compare: Compare) -> None:
-    more = MINE.replace("        self.norm", "        self.more = nn.Conv2d(channels, 1, 1)\n        self.norm")
-    (found,) = compare(MINE, more).outputs
-    assert (found.verdict, found.reason.endswith(OWN_WEIGHTS)) == ("changed", True)
-    assert "other gradients of the parameters" in found.reason
+BOTH = "compared with the {} weights and buffers that both sides have; "
+LOAD, LOAD_NOT = (f"; weights that the baseline saved {end}" for end in ("load with strict=False alone", "do not load"))
+DRAWN = "one seed now draws other initial weights"
+TWO = """
+import torch
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.dead = nn.Conv2d(channels, 3, 1)
+        self.k = nn.Conv2d(channels, channels, 1)
+        self.q = nn.Conv2d(channels, channels, 1)
+        self.norm = nn.BatchNorm2d(channels)
+        self.register_buffer("scale", torch.tensor(2.0), persistent=False)
+        self.register_buffer("noise", torch.rand(channels, 1, 1))
+
+    def forward(self, x):
+        return self.norm(self.q(x).relu() * self.k(x) * self.scale + self.noise)
+"""
+DEAD = "        self.dead = nn.Conv2d(channels, 3, 1)\n"
+K, Q = (f"        self.{name} = nn.Conv2d(channels, channels, 1)\n" for name in "kq")
+WRAPPED = TWO.replace(Q, "        self.q = nn.Sequential(nn.Conv2d(channels, channels, 1))\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "reason"),
+    [
+        (TWO, TWO.replace(DEAD, ""), BOTH.format(10) + "dead.weight and dead.bias are gone" + LOAD + f"; {DRAWN}"),
+        (TWO.replace(DEAD, ""), TWO, BOTH.format(10) + "dead.weight and dead.bias are new" + LOAD + f"; {DRAWN}"),
+        (TWO, TWO.replace("channels, 3, 1", "channels, 5, 1"),
+         BOTH.format(10) + "dead.weight and dead.bias are of another shape" + LOAD_NOT + f"; {DRAWN}"),
+        (TWO, TWO.replace(K + Q, Q + K), DRAWN),
+        (TWO, WRAPPED, BOTH.format(12) + "q.weight is now q.0.weight and q.bias is now q.0.bias" + LOAD_NOT),
+        (TWO, WRAPPED.replace(DEAD, ""),
+         BOTH.format(10) + "q.weight is now q.0.weight and q.bias is now q.0.bias; dead.weight and dead.bias are gone"
+         + LOAD_NOT + f"; {DRAWN}"),
+        (TWO, TWO.replace("self.k", "self.key").replace("self.q", "self.query"),
+         BOTH.format(12) + "k.weight is now key.weight, k.bias is now key.bias, q.weight is now query.weight and 1 more"
+         + LOAD_NOT),
+        (TWO, TWO.replace(Q, Q + "        nn.init.orthogonal_(self.q.weight)\n"), DRAWN),
+    ],
+)  # fmt: skip
+def test_a_refactor_changes_nothing(compare: Compare, before: str, now: str, reason: str) -> None:
+    result = compare(before, now)
+    (found,) = result.outputs
+    assert (found.verdict, found.reason) == ("same", reason)
+    assert result.exit_code == (ExitCode.REGRESSED if result.exact and result.exact[0].worse else ExitCode.OK)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("torch.tensor(2.0)", "torch.tensor(3.0)", "the gradients of the parameters by"),
+        ("torch.tensor(2.0)", "torch.rand(())", "the gradients of the parameters by"),
+        ("torch.rand(channels, 1, 1)", "torch.ones(channels, 1, 1)", "the buffers after training by"),
+        ("self.q(x).relu()", "self.k(x).relu()", "the output by"),
+        (Q, Q + "        self.q.weight.requires_grad_(False)\n", "other gradients of the parameters: q.weight"),
+    ],
+)
+def test_a_constant_and_what_is_trained_are_of_the_function(compare: Compare, old: str, new: str, reason: str) -> None:
+    (found,) = compare(TWO, TWO.replace(old, new)).outputs
+    assert found.verdict == "changed"
+    assert reason in found.reason
+
+
+KINK = MINE.replace("self.gate * self.norm(self.first(x))", "(x - x).sqrt()")
+SMOOTH = KINK.replace("(x - x).sqrt()", "(x - x)")
+ENDLESS = KINK.replace("(x - x).sqrt()", "1 / (x - x)")
+
+
+@pytest.mark.parametrize(
+    ("before", "parts"),
+    [(KINK, "gradient of the input holds"), (ENDLESS, "output, output in training and gradient of the input hold")],
+)
+def test_a_repaired_infinity_is_told_of_the_baseline(compare: Compare, before: str, parts: str) -> None:
+    result = compare(before, SMOOTH)
+    (row,) = result.rows
+    assert (row.status, result.exit_code) == ("ok (repaired)", ExitCode.OK)
+    assert re.match(rf"HEAD \(\w+\) fails: nan: the {parts} NaN or infinity, and is finite now; now", row.reason)
+
+
+def test_an_infinity_of_both_sides_is_told_of_both(compare: Compare) -> None:
+    (found,) = compare(ENDLESS, ENDLESS + "TIMES = 1\n").outputs
+    assert (found.verdict, found.reason) == (
+        "not compared",
+        "the output, output in training and gradient of the input hold NaN or infinity, before and now",
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,6 +259,16 @@ def test_a_module_that_fixes_a_dtype_is_compared_in_its_own(compare: Compare) ->
 def test_of_a_device_that_is_not_here_nothing_is_compared(compare: Compare) -> None:
     (found,) = compare(MINE, MINE, axes='device = ["t4"]').outputs
     assert found == OutputVerdict("Mine 1x16x8x8 float32 t4", "not compared", "t4 is not here")
+
+
+def test_what_the_budget_did_not_reach_is_named(compare: Compare) -> None:
+    result = compare(MINE, MINE.replace("x + self", "self.gate + x + self"), costs=("params", "latency"), budget_s=0.0)
+    assert result.outputs == (OutputVerdict("Mine 1x16x8x8 float32 cpu", "not compared", "the budget was spent"),)
+    assert [row.verdict for row in result.rows] == ["inconclusive", "inconclusive"]
+    assert (result.compared, result.exit_code) == (1, ExitCode.NOTHING_COMPARED)
+    told = " ".join(remarks(result))
+    assert "the budget was spent before the outputs of Mine were compared" in told
+    assert "of a budget of 0 s: exact costs and outputs took" in told
 
 
 CHANGED = OutputVerdict("a", "changed", "the output by 50 %", 0.5)
@@ -263,7 +356,7 @@ def test_what_is_rounding_and_what_is_chance(found: Difference, verdict: OutputV
 
 
 def test_of_numbers_that_are_none_nothing_is_told() -> None:
-    assert judge("a", Agreement([], [], [])).verdict == "not compared"
+    assert judge("a", Agreement([], [], [], infinite=["output"])).verdict == "not compared"
 
 
 def test_options() -> None:

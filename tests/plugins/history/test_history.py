@@ -20,9 +20,11 @@ from ctxbench.engine.cache import Cache
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.read_suite import Overrides, load
 from ctxbench.plugins.history import costs as made
+from ctxbench.plugins.history import function
 from ctxbench.plugins.history.costs import History, history
 from ctxbench.plugins.history.table import history_tables, plot, sentences
 from ctxbench.plugins.trees.trees import Commit, Tree
+from ctxbench.table.result import Stopped
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +91,47 @@ def test_each_commit_is_counted_in_its_own_tree(names: list[str], ask: Ask, tmp_
     assert [row.cells[2].best for row in table.rows] == [False, False, True, False]
     plot(found, tmp_path / "h.svg")
     assert f"<!-- {names[3][:10]} -->" in (tmp_path / "h.svg").read_text(encoding="utf-8")
+
+
+def test_only_commits_that_change_what_the_module_imports_or_reads_stand_in_it(
+    names: list[str], ask: Ask, tmp_path: Path
+) -> None:
+    reads = "from pathlib import Path\nfrom widths import K\nN = int(Path('more.txt').read_text())"
+    steps: dict[str, dict[str, str | bytes]] = {
+        "a helper": {"module.py": source("Mine", "K + N", reads), "widths.py": "K = 3\n", "more.txt": "1"},
+        "a page": {"README": "more\n"},
+        "the helper": {"widths.py": "K = 4\n"},
+        "another page": {"README": "still more\n"},
+        "the data": {"more.txt": "2"},
+        "a last page": {"README": "all\n"},
+    }
+    for subject, files in steps.items():
+        commit(Path.cwd(), files)
+        git(Path.cwd(), "commit", "--quiet", "--amend", "--message", subject)
+    found = ask("HEAD", 4)
+    assert [each.subject for each in found.commits] == ["mended", "a helper", "the helper", "the data"]
+    (params,) = [series for series in found.series if series.quantity == "params"]
+    assert [point.number.value for point in params.points] == [3, 4, 5, 6]
+    (last,) = ask("HEAD~1..HEAD").commits  # no commit of the range changed it
+    assert last.subject == "a last page"
+    at = run_at(tmp_path / "a", git(Path.cwd(), "rev-parse", "HEAD~2"), 1.0)  # "another page"
+    (times,) = [series for series in ask("HEAD", 4, [at]).series if series.quantity == "latency_infer"]
+    assert [found.commits[point.index].subject for point in times.points] == ["the helper"]
+
+
+def test_ctrl_c_leaves_what_is_counted(names: list[str], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = [made.CommitCosts({"Mine": {"params": [2]}})]
+    monkeypatch.setattr(made, "_costs", lambda here, commit, suite: (counted.pop(), []) if counted else interrupt())
+    with pytest.raises(Stopped, match="interrupted; 1 of at most 20 commits are counted, and are kept") as stop:
+        function.history("module.py:Mine")
+    (table,) = stop.value.result.tables
+    assert [row.cells[-1].text for row in table.rows] == ["mended"]
+    with pytest.raises(KeyboardInterrupt):
+        history(SUITE)
+
+
+def interrupt() -> Any:
+    raise KeyboardInterrupt
 
 
 def test_a_commit_is_counted_once(names: list[str], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

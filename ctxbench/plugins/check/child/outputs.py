@@ -1,7 +1,7 @@
 """Outputs of a case from the same weights and input: kept by one side of a check, compared by the other."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +11,30 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.base.errors import UsageError
+from ctxbench.base.texts import listed
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.failures import describe_failure
 from ctxbench.model.messages import Failure
 from ctxbench.plugins.check.child.code import imported_code
 from ctxbench.plugins.check.child.right import OF_INPUT, OF_PARAMETERS, SEED, whose_is_right
+from ctxbench.plugins.check.child.weights import (
+    MOST_NAMES,
+    OTHER_DRAW,
+    Weights,
+    counterparts,
+    drawn,
+    sentences,
+    share,
+    weights_of,
+)
 from ctxbench.plugins.check.wire import Agreement, Difference
 from ctxbench.plugins.precision.metric import draw, relative_error
 from ctxbench.worker.measurement import CaseMeasurement
 
-Parts = dict[str, Tensor]
+# A part of what a module computes: by the name of its parameter or buffer; a map has the name "".
+Part = dict[str, Tensor]
+Parts = dict[str, Part]
+OF_BUFFERS = "buffers after training"
 # Euclidean, relative: what sums in another order make. Two layouts of the registry's modules differ by 2e-12 at most in
 # float64; in float32 by 1.6e-3, where a ReLU turns.
 ROUNDING = {torch.float64: 1e-9, torch.float32: 5e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
@@ -32,7 +46,7 @@ EXACT = "float64"
 def take_outputs(case: Case, measure: Measure, path: str, compare: bool) -> Agreement | Failure | None:
     """Write what the case computes into the file `path`; or, to `compare`, tell how it differs from what is there.
 
-    The one that compares has the weights of the one that wrote if they have the same names and shapes.
+    The one that compares has the weights of the one that wrote, as far as both have them.
     """
     try:
         return _taken(case, measure, path, compare)
@@ -44,42 +58,52 @@ def _taken(case: Case, measure: Measure, path: str, compare: bool) -> Agreement 
     measurement = CaseMeasurement(case, measure, lambda message: None, force=True)
     measurement.load()
     model, _ = draw(measurement)
-    drawn = {name: tensor.detach().clone() for name, tensor in _state(model)}
+    weights, initial = weights_of(model), _initial(measurement)
+    by_seed = drawn(initial, _initial(measurement, 1))
+    saved = {name: each.shape for name, each in model.state_dict().items() if isinstance(each, Tensor)}
     if not compare:
         found = _computed(measurement, model)
         again = _computed(measurement, model)
         noise = {each: {part: _moved(again[each][part], found[each][part]) for part in found[each]} for each in found}
-        torch.save({"drawn": drawn, "found": found, "noise": noise, "code": imported_code(Path.cwd())}, path)
+        kept = {
+            "weights": weights,
+            "initial": initial,
+            "saved": saved,
+            "drawn": [*by_seed],
+            "found": found,
+            "noise": noise,
+        }
+        torch.save({**kept, "code": imported_code(Path.cwd())}, path)
         return None
     kept = torch.load(path, weights_only=True)
-    notes = []
-    own_weights = _shapes(drawn) != _shapes(kept["drawn"])
-    if not own_weights and not all(
-        torch.equal(tensor, kept["drawn"][name].to(tensor)) for name, tensor in drawn.items()
-    ):
-        notes.append("other initial weights from the same seed, compared with the baseline's")
-        with torch.no_grad():
-            for name, tensor in _state(model):
-                tensor.copy_(kept["drawn"][name])
+    same = counterparts(*({name: each.shape for name, each in side.items()} for side in (kept["weights"], weights)))
+    share(model, kept["weights"], same, by_seed & {same[old] for old in kept["drawn"] if old in same})
+    redrawn = any(not torch.equal(initial[name], kept["initial"][old].to(initial[name])) for old, name in same.items())
+    told = [sentences(kept["saved"], saved, counterparts(kept["saved"], saved)), OTHER_DRAW * redrawn]
+    before = {
+        dtype: {part: _renamed(each, same) for part, each in parts.items()} for dtype, parts in kept["found"].items()
+    }
     now = _computed(measurement, model)
-    agreement = _agreement(kept["found"], now, kept["noise"], notes, measurement, own_weights)
+    agreement = _agreement(before, now, kept["noise"], same.values(), measurement)
     moved = {each.part for each in agreement.differences if each.dtype == EXACT and each.share > each.bound}
     if moved and moved <= {OF_INPUT, OF_PARAMETERS}:
         right = whose_is_right(
-            copy.deepcopy(model), _input(measurement), case.entry.stops(case.hparams), kept["found"][EXACT], now[EXACT]
+            copy.deepcopy(model), _input(measurement), case.entry.stops(case.hparams), before[EXACT], now[EXACT]
         )
         agreement = replace(agreement, right=right)
     code = imported_code(Path.cwd())
-    return replace(agreement, same_code=bool(code) and code == kept["code"])
+    return replace(agreement, weights=[*filter(None, told)], same_code=bool(code) and code == kept["code"])
 
 
-def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in state.items()}
+def _initial(measurement: CaseMeasurement, more: int = 0) -> Weights:
+    """The weights that the case's module has at first, from its seed or from another one."""
+    torch.manual_seed(measurement.settings.seed + more)
+    return weights_of(measurement.case.build())
 
 
-def _state(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
+def _renamed(part: Part, same: Mapping[str, str]) -> Part:
+    """A part of the baseline by the names of now; without what is gone."""
+    return {same.get(name, name): each for name, each in part.items() if name in same or not name}
 
 
 def _computed(measurement: CaseMeasurement, model: nn.Module) -> dict[str, Parts]:
@@ -112,53 +136,69 @@ def _parts(
         return y
 
     with torch.no_grad():
-        found = {"output": forward(train=False)}
-    y = found["output in training"] = forward(train=True)
-    buffers = [tensor.double().flatten() for _, tensor in model.named_buffers() if tensor.is_floating_point()]
+        found = {"output": {"": forward(train=False)}}
+    y = forward(train=True)
+    found["output in training"] = {"": y}
+    buffers = {name: tensor.double() for name, tensor in model.named_buffers() if tensor.is_floating_point()}
     if buffers:
-        found["buffers after training"] = torch.cat(buffers)
+        found[OF_BUFFERS] = buffers
     if y.requires_grad:
         weights = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(SEED)).to(y.device)
-        inputs = [leaf, *(each for each in model.parameters() if each.requires_grad)]
-        gradients = torch.autograd.grad((y.double() * weights).sum(), inputs, materialize_grads=True)
-        found[OF_INPUT] = gradients[0]
-        if len(inputs) > 1:
-            found[OF_PARAMETERS] = torch.cat([each.double().flatten() for each in gradients[1:]])
-    return {part: tensor.detach().clone() for part, tensor in found.items()}
+        trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+        gradients = torch.autograd.grad((y.double() * weights).sum(), [leaf, *trained.values()], materialize_grads=True)
+        found[OF_INPUT] = {"": gradients[0]}
+        if trained:
+            found[OF_PARAMETERS] = dict(zip(trained, (each.double() for each in gradients[1:]), strict=True))
+    return {part: {name: each.detach().clone() for name, each in tensors.items()} for part, tensors in found.items()}
 
 
-def _moved(now: Tensor, before: Tensor) -> float:
-    """The relative error, or 1 beside zeros."""
-    return relative_error(now, before.to(now.device)) if before.any() else float(now.any())
+def _moved(now: Part, before: Part) -> float:
+    """The relative error over the names that both have, or 1 beside zeros."""
+    names = now.keys() & before.keys()
+    ours, theirs = (
+        torch.cat([side[name].double().cpu().flatten() for name in sorted(names)]) for side in (now, before)
+    )
+    return relative_error(ours, theirs) if theirs.any() else float(ours.any())
+
+
+def _finite(part: Part) -> bool:
+    return all(bool(torch.isfinite(each).all()) for each in part.values())
 
 
 def _agreement(
     before: Mapping[str, Parts],
     now: Mapping[str, Parts],
     noise: Mapping[str, Mapping[str, float]],
-    notes: list[str],
+    shared: Collection[str],
     measurement: CaseMeasurement,
-    own_weights: bool,
 ) -> Agreement:
-    """Agreement of present and earlier outputs, part by part, in each dtype that both sides ran in."""
-    differences, broken = [], []
+    """Agreement of present and earlier outputs, part by part, in each dtype that both sides ran in.
+
+    Both have the names of now; those of `shared` weights were there before.
+    """
+    found = Agreement([], [], [])
     own = measurement.case.autocast_dtype or measurement.case.parameter_dtype
     for dtype in (each for each in before if each in now):
         for part, then in before[dtype].items():
-            value, bound = now[dtype].get(part), ROUNDING[torch.float64 if dtype == EXACT else own]
-            if not torch.isfinite(then).all():
-                continue
-            if value is None or (value.shape != then.shape and not part.startswith("output")):
-                notes.append(f"other {part}")
-            elif value.shape != then.shape:
-                broken.append(f"the {part} has the shape {[*value.shape]}, it had {[*then.shape]}")
-            elif not torch.isfinite(value).all():
-                broken.append(f"the {part} holds NaN or infinity in {dtype}")
-            else:
+            value, bound = now[dtype].get(part, {}), ROUNDING[torch.float64 if dtype == EXACT else own]
+            differ = (value.keys() & shared) ^ then.keys() if "" not in then else then.keys() - value.keys()
+            if not _finite(then):
+                (found.repaired if value and _finite(value) else found.infinite).append(part)
+            elif differ:
+                found.notes.append(
+                    f"other {part}: {listed(sorted(differ), MOST_NAMES)}" if any(differ) else f"no {part}"
+                )
+            elif any(value[name].shape != each.shape for name, each in then.items()):
+                found.broken.append(f"the {part} has the shape {[*value[''].shape]}, it had {[*then[''].shape]}")
+            elif not _finite(value):
+                found.broken.append(f"the {part} holds NaN or infinity in {dtype}")
+            elif then:
                 bound = max(bound, OWN_ERROR * _moved(then, before.get(EXACT, before[dtype])[part]))
-                differences.append(Difference(part, dtype, _moved(value, then), bound, noise[dtype][part]))
+                found.differences.append(Difference(part, dtype, _moved(value, then), bound, noise[dtype][part]))
     case = measurement.case.dtype
-    then_dtype, now_dtype = (str(each[case]["output"].dtype).removeprefix("torch.") for each in (before, now))
+    then_dtype, now_dtype = (str(each[case]["output"][""].dtype).removeprefix("torch.") for each in (before, now))
     if then_dtype != now_dtype:
-        notes.append(f"an output in {now_dtype}, not in {then_dtype}")
-    return Agreement(differences, list(dict.fromkeys(broken)), list(dict.fromkeys(notes)), own_weights)
+        found.notes.append(f"an output in {now_dtype}, not in {then_dtype}")
+    for each in (found.broken, found.notes, found.repaired, found.infinite):
+        each[:] = dict.fromkeys(each)
+    return found
