@@ -122,7 +122,7 @@ def remarks(result: GateResult) -> list[str]:
 
 
 def _beyond(result: GateResult) -> str:
-    """What a check spent before the times, where it took longer than its budget."""
+    """The time before the first row was timed, of a check that took longer than its budget; else empty."""
     if result.elapsed_s <= result.budget_s:
         return ""
     return f" of a budget of {result.budget_s:.0f} s: exact costs and outputs took {result.untimed_s:.0f} s of them"

@@ -63,7 +63,7 @@ def share(model: nn.Module, before: Weights, same: Mapping[str, str], drawn_on_b
 
 
 def sentences(before: Mapping[str, torch.Size], now: Mapping[str, torch.Size], same: Mapping[str, str]) -> str:
-    """What differs in the names and shapes of saved weights, and whether old ones load; empty if nothing does."""
+    """Sentences on saved weights of other names and shapes, and on whether old ones load; empty if there are none."""
     renamed = [f"{old} is now {name}" for old, name in same.items() if old != name]
     reshaped = [name for name in before if name in now and name not in same]
     gone = [name for name in before if name not in same and name not in reshaped]
