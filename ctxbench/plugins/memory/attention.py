@@ -43,6 +43,7 @@ def attend(
     maps, options = (query, key, value), (dropout_p, is_causal)
     on_device = _path_on_cpu if device == "cpu" else _path_on_cuda
     path = on_device(maps, attn_mask, *options, enable_gqa)
+    tracker.replaced |= _counts_otherwise(path, maps, enable_gqa)
     if path == SDPBackend.MATH or device == "cuda-2020":
         tracker.note_unfused(_why_unfused(device, maps))
         tracker.adds_in_place = True  # the mask
@@ -63,6 +64,13 @@ def attend(
     mask = None if mask is None else _aligned(mask, query, key)
     efficient = torch.ops.aten._scaled_dot_product_efficient_attention
     return efficient(*maps, mask, needs_gradient, *options, scale=scale)[0]  # type: ignore[no-any-return]  # PyTorch's
+
+
+def _counts_otherwise(path: SDPBackend, maps: tuple[Tensor, ...], grouped: bool) -> bool:
+    """Return whether a path has other products than a count takes: the math path's gradient, heads that are padded."""
+    if path == SDPBackend.MATH:
+        return torch.is_grad_enabled() and is_fusible(*maps, grouped=grouped)
+    return grouped or (path == SDPBackend.FLASH_ATTENTION and maps[0].shape[-1] % 8 > 0)
 
 
 def _path_on_cuda(

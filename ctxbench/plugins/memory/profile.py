@@ -102,8 +102,7 @@ class MemoryProfile:
     that call a scan of `ctxbench.meta.scan`, with the bytes that a fused kernel would read and write in the pass.
     `unchecked` are sentences on a PyTorch or a processor that the rules of kernels were not compared with. So many
     parameters are `trained`: in training, each gets a gradient. `told` are sentences on what libraries take on a card.
-    Operators are `replaced` where the device has a kernel for what meta runs in parts, and where a count takes as one
-    what runs in parts.
+    Operators are `replaced` where those that ran may have other products than a count of the module's own takes.
     """
 
     module: str

@@ -46,16 +46,16 @@ MODULES = {
 }
 REPLACED = {
     "dropout": Apply(lambda x: functional.dropout(x * x, 0.5)),
-    "fused attention": Apply(lambda x: functional.scaled_dot_product_attention(x, x, x)),
     "mish": Apply(functional.mish),
     "recurrent": nn.Sequential(nn.Flatten(2), nn.LSTM(64, 4)),
 }
 
 
 def recorded(module: nn.Module, mode: Mode) -> MacCount | None:
+    dtype = next(module.parameters()).dtype if [*module.parameters()] else None
     case = SimpleNamespace(autocast_dtype=None, device="meta")
     measurement: Any = SimpleNamespace(
-        case=case, on_meta=(module, torch.empty(2, 4, 8, 8)), once=lambda name, make: make()
+        case=case, on_meta=(module, torch.empty(2, 4, 8, 8, dtype=dtype)), once=lambda name, make: make()
     )
     return _recorded(measurement, mode)
 
@@ -75,6 +75,39 @@ def test_they_are_those_of_a_pass_of_their_own(name: str, mode: Mode) -> None:
 @pytest.mark.parametrize("name", REPLACED)
 def test_what_is_recorded_by_a_device_s_kernels_takes_a_pass_of_its_own(name: str, mode: Mode) -> None:
     assert recorded(REPLACED[name], mode) is None
+
+
+def attended(channels: int, causal: bool = False, mask: Tensor | None = None) -> Apply:
+    def attend(x: Tensor) -> Tensor:
+        own = x[..., :channels]
+        return functional.scaled_dot_product_attention(own, own * own, own, mask, is_causal=causal)
+
+    return Apply(attend)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("module", "dtype", "other"),
+    [
+        (attended(8), torch.float32, ()),
+        (attended(8, causal=True), torch.float32, ()),
+        (attended(8, mask=torch.zeros(8, 8, device="meta")), torch.float32, ()),
+        (attended(8, mask=torch.zeros(8, 8, dtype=torch.bool, device="meta")), torch.bfloat16, ()),
+        (attended(8), torch.float16, ()),
+        (attended(6), torch.float64, ("train",)),
+        (attended(6), torch.float32, ("train",)),
+        (attended(6), torch.float16, MODES),
+    ],
+)
+def test_attention_counts_the_same_but_where_a_kernel_has_other_products(
+    module: nn.Module, dtype: torch.dtype, other: tuple[Mode, ...], mode: Mode
+) -> None:
+    count, module = count_training_macs if mode == "train" else count_macs, module.to(dtype)
+    own, found = count(module, torch.empty(2, 4, 8, 8, dtype=dtype)), recorded(module, mode)
+    assert (found is None) == (mode in other)
+    if found:
+        assert (found.macs, found.macs_matmul) == (own.macs, own.macs_matmul)
+        assert (found.uncounted, found.estimates) == (own.uncounted, own.estimates)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -62,14 +62,15 @@ def told(*tasks: MeasureCase) -> list[list[Reply]]:
 
 
 def tasks(module: str, reference: str, *devices: str) -> list[MeasureCase]:
-    cases = [Case(module, reference, {}, (1, 8, 6, 5), device=each) for each in devices]
+    cases = [Case(module, reference, {}, (1, 32, 6, 5), device=each) for each in devices]
     return [MeasureCase(each, Measure(), static_metrics()) for each in cases]
 
 
-def test_a_block_runs_as_often_for_three_devices_as_for_one(passes: list[str]) -> None:
-    rows = tasks("linear", registry.get("linear").reference, *DEVICES)
+@pytest.mark.parametrize("key", ["linear", "mhsa", "swin"])
+def test_a_block_runs_as_often_for_three_devices_as_for_one(key: str, passes: list[str]) -> None:
+    rows = tasks(key, registry.get(key).reference, *DEVICES)
     together = told(*rows)
-    name = type(registry.get("linear").build(8)).__name__
+    name = type(registry.get(key).build(32)).__name__
     assert passes.count(name) == PASSES
     assert together == [each for row in rows for each in told(row)]
     assert passes.count(name) == PASSES * (1 + len(DEVICES))
