@@ -158,6 +158,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return longest.get(item.path.stem, len(longest)), rest
 
     items.sort(key=order)
+    if drawing := sys.modules.get("hypothesis.internal.conjecture.providers"):
+        # Its examples need no constants of our source, for which it would parse all files that are imported.
+        drawing._get_local_constants = lambda: drawing._local_constants  # type: ignore[attr-defined]
 
 
 def _freeze() -> None:

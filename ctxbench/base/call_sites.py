@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType
@@ -162,7 +163,7 @@ class CallSites:
                 break
             elif not is_harness(file):
                 found.inner = found.inner or _line(frame)
-                if found.own is None and not is_library(Path(file)):
+                if found.own is None and not in_library(file):
                     found.own = _line(frame)
                 if end is not None and found.owner is None:
                     found.owner = self._names.get(id(_self_of(frame)))
@@ -222,6 +223,7 @@ def _line(frame: FrameType) -> Line:
     return Line(frame.f_code.co_filename, frame.f_lineno, (function or frame).f_code.co_firstlineno)
 
 
+@cache
 def is_harness(file: str) -> bool:
     """Return whether a file is of ctxbench itself, and not of what it measures."""
     return file.startswith(f"{_HARNESS}{os.sep}") and not file.startswith(_MODULES)
@@ -230,3 +232,9 @@ def is_harness(file: str) -> bool:
 def is_library(path: Path) -> bool:
     """Return whether a file is Python's own or of an installed package."""
     return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _PYTHON)
+
+
+@cache
+def in_library(file: str) -> bool:
+    """Return the same of a file's name."""
+    return is_library(Path(file))

@@ -26,7 +26,7 @@ def with_noise(module: nn.Module) -> nn.Module:
 
 def forward(module: nn.Module, x: Tensor, seed: int = 1) -> Tensor:
     """One forward pass from a fixed seed, so that a module that draws random numbers draws the same ones."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     y: Tensor = module(x)
     return y
 
@@ -66,7 +66,7 @@ def gradient_reaches(make_module: Callable[[], nn.Module], shape: tuple[int, int
     """Reach of an output's gradient to the features of other positions: yes or no, "" for a local module."""
     mixes, reached, middle = False, False, (shape[1] // 2, shape[2] // 2)
     for seed, scale in TRIALS:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         module = with_noise(make_module())
         x = scale * torch.randn(1, *shape)
         changed, seen = changed_by(module, x, middle), seen_by_gradient(module, x, middle)

@@ -81,6 +81,7 @@ class Rows:
 
     def __init__(self, rows: Sequence[RecordRow]) -> None:
         self.rows = rows
+        self._by: dict[str, dict[Any, list[RecordRow]]] = {}
 
     @classmethod
     def of_run(cls, rows: Sequence[RecordRow]) -> "Rows":
@@ -89,10 +90,20 @@ class Rows:
 
     def of(self, **wanted: Any) -> "Rows":
         """The rows with these values. Missing if there is none."""
-        found = [row for row in self.rows if all(_value(row, name) == value for name, value in wanted.items())]
+        found = self.rows
+        for name, value in wanted.items():
+            found = self._with(name, value) if found is self.rows else [r for r in found if _value(r, name) == value]
         if not found:
             raise Missing(f"no row with {_listed(wanted)}")
         return Rows(found)
+
+    def _with(self, name: str, value: Any) -> list[RecordRow]:
+        """The rows with this value, which are searched once for each name: some claims ask a thousand times."""
+        if name not in self._by:
+            found = self._by[name] = {}
+            for row in self.rows:
+                found.setdefault(_value(row, name), []).append(row)
+        return self._by[name].get(value, [])
 
     def split(self, name: str) -> dict[Any, "Rows"]:
         """The rows by the known values of a column or hyper-parameter, in order."""

@@ -9,12 +9,11 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ctxbench.base import disk, git
-from ctxbench.base.call_sites import is_library
+from ctxbench.base.call_sites import in_library
 from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
 from ctxbench.registry import trust
@@ -34,16 +33,11 @@ def _own_file(name: str) -> Path | None:
     if top in (PACKAGE, "__main__"):
         return None
     path = _file_of(name)
-    if _of_library(path) or _of_library(_file_of(top)):
+    if in_library(path) or in_library(_file_of(top)):
         return None
     if top not in sys.modules and not path.endswith(".py"):
         return None  # a kernel that torch.compile has built for this process
     return Path(path).resolve() if Path(path).is_file() else None
-
-
-@cache  # without processes of their own, each case asks for all modules that are imported
-def _of_library(path: str) -> bool:
-    return is_library(Path(path))
 
 
 def _file_of(name: str) -> str:

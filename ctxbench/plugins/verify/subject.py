@@ -63,7 +63,7 @@ class Subject:
 
     def build(self, seed: int = 0, **changed: Any) -> nn.Module:
         """A new module with its parameters drawn from `seed`."""
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         made = self.make(self.channels, **{**self.hparams, **changed})
         return initialised(made, (2, self.channels, *self.size))
 
