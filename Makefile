@@ -12,6 +12,7 @@ PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 IN_COPY := cd .tracked && "$(CURDIR)/.venv/tracked/bin/python"
 QUICK := not processes and not timing and not slow and not long
 PARALLEL := -n 2 --dist loadscope --no-loadscope-reorder
+DRAWN := export CTXBENCH_TEST_BLOCKS=$${CTXBENCH_TEST_BLOCKS:-drawn}
 # Tests with a mark, without reading the files that have none.
 marked = $(IN_COPY) -m pytest -m $(1) $$(grep -rl --include="test_*.py" "pytest.mark.$(1)" tests)
 
@@ -26,7 +27,7 @@ tracked: .venv/.dev
 # First the tests that any load may delay, side by side; then those that judge real times, alone. Tests that run once for
 # each block are those of changed blocks and of a fifth of the others, drawn by the day; CTXBENCH_TEST_BLOCKS=all has all.
 test: tracked
-	export CTXBENCH_TEST_BLOCKS=$${CTXBENCH_TEST_BLOCKS:-drawn}; $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long"
+	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long"
 	$(call marked,timing)
 
 # `make test` and `make long` side by side, beside a busy loop on each core, then some tests at half speed and some for other processors: how CI runs them.
@@ -40,9 +41,9 @@ loaded: tracked
 long: tracked
 	$(IN_COPY) -m pytest $(PARALLEL) -m long
 
-# The tests that start no process and take no seconds, without reading the files that have none.
+# Of the same tests those that start no process and take no seconds, without reading the files that have none.
 quick: tracked
-	$(IN_COPY) -m pytest $(PARALLEL) -m "$(QUICK)" \
+	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "$(QUICK)" \
 	    $$(grep -rLE --include="test_*.py" "^pytestmark = \[?pytest.mark.(slow|processes|long)" tests)
 
 check: lint test long site

@@ -158,6 +158,7 @@ def test_a_suite_tells_several_values_from_one_of_several_numbers(text: str, cho
         assert [case.hparams[name] for case in each.cases()] == chosen
 
 
+@pytest.mark.processes
 def test_a_pair_of_numbers_in_every_command(command: Command, tmp_path: Path) -> None:
     words = (f"{FILE}:Windows", "--shape", "1,8,8,8", "--set", "window=(4, 4)")
     shown = command("show", *words)
@@ -168,6 +169,7 @@ def test_a_pair_of_numbers_in_every_command(command: Command, tmp_path: Path) ->
     assert "Windows (window=[4, 4])" in done.stdout
 
 
+@pytest.mark.processes
 def test_one_bad_candidate_does_not_end_a_comparison_and_inference_alone_is_measured(
     command: Command, tmp_path: Path
 ) -> None:
@@ -230,6 +232,7 @@ def test_a_setting_goes_to_the_modules_that_name_it_else_to_those_that_pass_it_o
     assert given == {"Passing": own, "Settings": {"mode": "same"}}
 
 
+@pytest.mark.processes
 def test_a_run_says_once_what_each_block_of_ones_own_is_built_by(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     asked = (

@@ -402,6 +402,7 @@ def test_of_a_block_on_several_devices_what_is_not_kept_is_counted_in_one_proces
     assert asked == [["t4"], ["a100-40gb", "h100-sxm"]]
 
 
+@pytest.mark.processes
 @PREDICT
 def test_a_prediction_of_an_own_block_is_told_again_without_a_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -32,6 +32,7 @@ def assert_untouched(outside: Path) -> None:
     assert {each.name: each.read_text() for each in outside.parent.iterdir()} == {outside.name: OWN}
 
 
+@pytest.mark.slow
 def test_no_file_of_a_report_is_written_through_a_link(tmp_path: Path, outside: Path) -> None:
     run = table3_run(tmp_path / "run")
     whole = write_report([run], tmp_path / "whole", ["cost"], formats=["png"])
@@ -81,6 +82,7 @@ def test_a_link_that_a_person_names_is_followed(tmp_path: Path, outside: Path) -
     assert write_report([run], tmp_path / "out", []).page.is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["index.html", "tables/table3.csv", "figures/cost.svg"])
 def test_a_report_replaces_its_own_files_alone(tmp_path: Path, place: str, command: Command) -> None:
     run, own = table3_run(tmp_path / "run"), tmp_path / "site" / place

@@ -59,6 +59,7 @@ def test_every_sentence_stands_on_a_page_and_needs_the_verdicts_that_it_tells(up
         update.sentences.judged("compile-cpu", "supported", "The compiled gradient is the eager one")
 
 
+@pytest.mark.slow
 def test_a_claim_is_of_one_experiment_which_is_the_newest_of_its_question_and_whole(update: ModuleType) -> None:
     made = list(update.sentences.experiments())
     assert len(made) > 20

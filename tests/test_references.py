@@ -75,6 +75,7 @@ def test_a_class_called_as_a_key_is_not_that_keys_module(mine: Path, key: str) -
     assert case.sources == {f"mine.{key}": str(mine)}
 
 
+@pytest.mark.processes
 def test_a_run_has_both_rows_of_each_name(shared_server: None, mine: Path, tmp_path: Path) -> None:
     names = [f"{mine}:{key}" for key in NAMES]
     asked: dict[str, Any] = {"shape": (1, 8, 6, 5), "metrics": ["params"], "static": True, "in_process": True}
@@ -87,6 +88,7 @@ def test_a_run_has_both_rows_of_each_name(shared_server: None, mine: Path, tmp_p
     assert references["eca"].startswith("ctxbench.modules.eca:")
 
 
+@pytest.mark.processes
 def test_show_memory_predict_and_compare_take_the_class_of_the_file(
     command: Command, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -329,6 +329,7 @@ class Mine(torch.nn.Identity):
 """
 
 
+@pytest.mark.processes
 def test_what_imports_a_torchvision_for_cuda_is_imported_beside_a_torch_for_cpus(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(NEEDS_NMS, encoding="utf-8")

@@ -114,6 +114,7 @@ def test_a_function_of_a_maker_has_a_slot() -> None:
     assert width_argument([*inspect.signature(build).parameters.values()]) == ("module", "inner")
 
 
+@pytest.mark.slow
 def test_commands_take_a_network(command: Callable[..., Any], file: Path) -> None:
     told = command("show", f"{file}:Net", "--shape", "1,3,33,33")
     assert told.returncode == 0

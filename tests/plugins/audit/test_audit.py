@@ -307,6 +307,7 @@ def test_a_wrong_file_gets_one_sentence_with_its_line(
     assert sentence in said
 
 
+@pytest.mark.slow
 def test_a_table_of_one_s_own_with_a_block_of_one_s_own(command: Command, tmp_path: Path) -> None:
     path, module, out = tmp_path / "paper.toml", tmp_path / "mine.py", tmp_path / "findings.csv"
     path.write_text(GOOD.replace('"linear"\nsettings = { reduction = 4 }', '"mine"').replace('"0.1K"', '"272"'))
@@ -402,6 +403,7 @@ def test_half_of_a_peak_may_be_of_16_bits_and_another_input_is_counted() -> None
     assert found.why == "x1.65 of the count; an input of 288 x 288, not 224 x 224, gives it"
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_is_not_judged_and_the_others_are(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "paper.toml"
     path.write_text(GOOD.replace("[rows.se]", "[rows.se]\nshape = [1, 8, 4, 4]"))
@@ -453,6 +455,7 @@ def net(*, width=4):
 """
 
 
+@pytest.mark.slow
 def test_a_whole_network_needs_no_slot(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path, out = tmp_path / "paper.toml", tmp_path / "findings.csv"
@@ -485,6 +488,7 @@ def test_a_library_s_network_is_named_shortly() -> None:
     assert whole("mine.py:net") == "mine.py:net"
 
 
+@pytest.mark.slow
 def test_counts_are_kept_between_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CTXBENCH_NO_CACHE", raising=False)
     monkeypatch.setattr("ctxbench.engine.cache.user_cache_path", lambda name: tmp_path / name)

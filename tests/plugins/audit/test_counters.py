@@ -21,6 +21,8 @@ from ctxbench.plugins.audit.table import of_columns
 from ctxbench.plugins.audit.verdicts import judge
 from ctxbench.plugins.macs.tools import NAMES
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 PRINTED = Path(__file__).parents[3] / "results" / "counters" / "conventions.csv.gz"
 BLOCKS = ("sa", "gc", "mhsa", "coord", "spectral", "external")
 # Of these blocks torchprofile prints our own count.

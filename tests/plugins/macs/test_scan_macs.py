@@ -29,6 +29,7 @@ FIGURES: list[tuple[str, dict[str, Any], int]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "hparams", "macs"), FIGURES)
 def test_a_scan_is_counted_as_one_operator(key: str, hparams: dict[str, Any], macs: int) -> None:
     module, x = on_meta(key, 1, 512, 32, 32, **hparams)

@@ -28,6 +28,7 @@ def network(block: str, function: str, shape: Shape, **hparams: int) -> nn.Modul
     return networks.get(f"{FILE}:{function}").build(lambda channels: entry.build(channels, hparams), shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", ["identity", *HEADS])
 def test_training_gives_a_loss_and_inference_the_logits(block: str) -> None:
     shape = (2, 3, 33, 49)
