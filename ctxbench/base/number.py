@@ -200,16 +200,12 @@ def _predicted(first: Number, second: Number) -> Number:
     """The ratio of two predicted times; without the parts of their errors, as far as both bands allow."""
     if not (first.errors and second.errors):
         return Number(first.value / second.value, first.low / second.high, first.high / second.low, is_ratio=True)
-    apart = [first.errors.get(source, 0.0) - second.errors.get(source, 0.0) for source in shared_sources(first, second)]
+    shared = [source for source in {**first.errors, **second.errors} if source not in OWN_SOURCES]
+    apart = [first.errors.get(source, 0.0) - second.errors.get(source, 0.0) for source in shared]
     own = [each.errors.get(source, 0.0) for each in (first, second) for source in OWN_SOURCES]
     factor = math.exp(CONFIDENCE_SDS * math.hypot(*apart, *own))
     value = first.value / second.value
     return Number(value, value / factor, value * factor, is_ratio=True)
-
-
-def shared_sources(first: Number, second: Number) -> list[str]:
-    """The sources of error that two predicted times may have in common: all but the scatter of their own."""
-    return [source for source in {**first.errors, **second.errors} if source not in OWN_SOURCES]
 
 
 def ratio_of_runs(first: Number, second: Number) -> Number:

@@ -14,10 +14,6 @@ PRECISIONS = tuple(
 )
 
 
-def _precision(name: str) -> Any:
-    return attrgetter(name.removeprefix("torch."))(torch)
-
-
 def _flushes_denormals() -> bool:
     """Return whether a number too small to have all its digits becomes 0, which PyTorch does not say."""
     least = torch.full((), 5e-324, dtype=torch.float64, device="cpu")
@@ -33,7 +29,7 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
     "torch.is_autocast_enabled": lambda: [each for each in ("cpu", "cuda") if torch.is_autocast_enabled(each)],
     "torch.set_flush_denormal": _flushes_denormals,
-    **{name: partial(_precision, name) for name in PRECISIONS},
+    **{name: partial(attrgetter(name.removeprefix("torch.")), torch) for name in PRECISIONS},
     "torch.backends.cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
     "torch.backends.cudnn.deterministic": lambda: torch.backends.cudnn.deterministic,
     "torch.backends.cudnn.enabled": lambda: torch.backends.cudnn.enabled,

@@ -108,9 +108,9 @@ class _StoredCheck(RunningCheck):
 
     def _named_cases(self) -> dict[str, Case]:
         """The baseline's cases that the request names, by their ids."""
-        if not self.suite.chosen:
-            return self._all_cases()
         stored = self.stored.cases
+        if not self.suite.chosen:
+            return {name: replace(each, reference=_absolute(each.reference)) for name, each in stored.items()}
         found = list_cases(self.server, self.suite, "cpu", self.here)
         for name in sorted(self.suite.named & found.missing.keys()):
             vanished = [case for case, each in stored.items() if _is_named(each, name)]
@@ -125,9 +125,6 @@ class _StoredCheck(RunningCheck):
             for name, each in stored.items()
             if each.module in references
         }
-
-    def _all_cases(self) -> dict[str, Case]:
-        return {name: replace(each, reference=_absolute(each.reference)) for name, each in self.stored.cases.items()}
 
     def _compare(self, cases: Mapping[str, Case]) -> None:
         """Compare the exact quantities that the baseline knows."""

@@ -17,7 +17,7 @@ from ctxbench.meta.as_written import as_written
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.plugins.macs.left_out import COMPLEX, complex_rest, estimate, told
+from ctxbench.plugins.macs.left_out import COMPLEX, complex_rest, estimate, in_words
 from ctxbench.plugins.macs.rules import OTHERS, PRODUCTS, RECURRENT, WHOLE, is_free
 from ctxbench.plugins.macs.watch import OperatorCall, Watch, explained, repeatable
 
@@ -56,7 +56,7 @@ class MacCount:
     @property
     def left_out(self) -> str:
         """Words for all work that is not in it."""
-        return told(self.uncounted, self.estimates)
+        return in_words(self.uncounted, self.estimates)
 
     @property
     def by_operator(self) -> dict[str, int]:

@@ -88,19 +88,15 @@ def complex_rest(macs: int, args: Sequence[Any], output: Any) -> int:
     return macs * (3 if sum(each.is_complex() for each in tensors) > 1 else 1)
 
 
-def told(calls: Mapping[str, int], estimates: Mapping[str, int]) -> str:
+def in_words(calls: Mapping[str, int], estimates: Mapping[str, int]) -> str:
     """Words for what a count leaves out: `2 FFTs (1,024 MACs by 5/2 N log2 N, ...), 1 call of linalg_eigh`."""
     numbers: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for name, number in calls.items():
-        word = _word(name)
+        word, *_ = _KNOWN.get(name, (name,))
         numbers[word] = numbers.get(word, 0) + number
         sizes[word] = sizes.get(word, 0) + estimates.get(name, 0)
     return listed([_part(word, number, sizes[word]) for word, number in numbers.items()])
-
-
-def _word(name: str) -> str:
-    return _KNOWN[name][0] if name in _KNOWN else name
 
 
 def _part(word: str, number: int, macs: int) -> str:

@@ -45,7 +45,7 @@ def _pass(profile: Profile, mode: Mode, lines: Lines) -> dict[str, Any]:
         "sentences": sentences(taken),
         "memory": kept_or_moved(taken),
         "sources": _files(profile, taken, parts),
-        "flame": _flame(taken, lines),
+        "flame": _node(taken, "module", "(module)", taken.costs, 0, lines, taken.sum_ms.value or 1.0),
         "tables": [(f"{by.capitalize()}s", table(profile, mode, by, lines, ALL)) for by in BYS],
     }
 
@@ -81,14 +81,10 @@ def _cells(taken: Pass, part: Part | None, most: Sequence[float]) -> list[tuple[
     ]
 
 
-def _flame(taken: Pass, lines: Lines) -> dict[str, Any]:
-    """The pass as a tree: submodules, in them lines, in them operators, each as wide as its part of the time."""
-    return _node(taken, "module", "(module)", taken.costs, 0, lines, taken.sum_ms.value or 1.0)
-
-
 def _node(
     taken: Pass, kind: str, name: str, costs: Sequence[Cost], depth: int, lines: Lines, around_ms: float
 ) -> dict[str, Any]:
+    """A part of the pass as a tree: submodules, in them lines, in them operators, each as wide as its time."""
     part = taken.part(name, costs)
     groups: dict[tuple[str, str], list[Cost]] = defaultdict(list)
     for cost in costs if kind != "operator" else ():

@@ -1,6 +1,7 @@
 """fvcore's `FlopCountAnalysis`: operators of a traced pass, which it calls flops; a product counts once."""
 
 from math import prod
+from string import ascii_lowercase
 
 from torch import Tensor
 
@@ -59,16 +60,10 @@ _EXACT = ("abc,abd->acd", "abc,adc->adb")
 def _einsum(call: OperatorCall) -> int:
     """Half of the operations along numpy's path; the product of all index sizes for two forms of equation."""
     equation = call.args[0].replace(" ", "")
-    letters = {
-        letter: "abcdefghijklmnopqrstuvwxyz"[place] for place, letter in enumerate(dict.fromkeys(_letters(equation)))
-    }
+    letters = dict(zip(dict.fromkeys(filter(str.isalpha, equation)), ascii_lowercase, strict=False))
     if "".join(letters.get(sign, sign) for sign in equation) in _EXACT:
         return OTHERS["aten::einsum"](call.args, call.output)
     return einsum_operations(equation, [each.shape for each in call.args[1]]) // 2
-
-
-def _letters(equation: str) -> str:
-    return "".join(filter(str.isalpha, equation))
 
 
 RULES: dict[str, Rule] = {
