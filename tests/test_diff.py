@@ -42,6 +42,20 @@ def test_the_same_run_differs_in_nothing(tmp_path: Path) -> None:
     assert any(line.startswith("The same in both: Params; MACs;") and "Time, infer" in line for line in table.caption)
 
 
+def test_other_code_is_told_with_its_files_and_commits(tmp_path: Path) -> None:
+    paths = []
+    for name, helper in (("one", "a"), ("two", "b")):
+        sources = {"sa": {"file": "net/sa.py", "sha256": "same", "commit": helper * 40}}
+        imports = {"sa": {f"/{name}/net/layers.py": helper, f"/{name}/net/base.py": "same, too"}}
+        folder = new_run(tmp_path / name, environment=MACHINE, sources=sources, imports=imports)
+        add(folder, record("sa"))
+        paths.append(folder.path)
+    table = difference(*paths)
+    assert table.title == "Nothing differs"
+    assert "Other code: sa (layers.py; aaaaaaaaaa -> bbbbbbbbbb)." in table.caption
+    assert not any("Other code" in line for line in difference(paths[0], paths[0]).caption)
+
+
 def test_exact_quantities_come_first_and_times_have_intervals(tmp_path: Path) -> None:
     one, two = with_times(tmp_path / "one", 1.0), with_times(tmp_path / "two", 2.0, params=1_050_625)
     rows = texts(difference(one, two))

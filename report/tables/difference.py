@@ -1,8 +1,9 @@
 """Differences between two runs, a row a number: exact quantities first, then times that can be told apart."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ctxbench.base.errors import UsageError
@@ -80,7 +81,10 @@ def difference_table(first: RunData, second: RunData) -> Table:
     table = plain_table(
         {"case": "label", "quantity": "label", **numbers}, rows, "What differs" if rows else "Nothing differs"
     )
-    return replace(table, caption=(*caption, *_conditions(first, second), *control_lines((first, second))))
+    return replace(
+        table,
+        caption=(*caption, *_other_code(first, second), *_conditions(first, second), *control_lines((first, second))),
+    )
 
 
 def _counted_alike(one: Collection[Key], two: Collection[Key], names: Sequence[str]) -> dict[Key, Key]:
@@ -122,6 +126,32 @@ def _ratio(first: RecordRow, second: RecordRow, each: Compared) -> Cell | str:
     if reasons := [reason for time in (one, two) for reason in doubts(time, " of the ratio")]:
         return reasons[0]
     return UNCERTAIN if found.low <= 1 <= found.high else ratio_cell(found)
+
+
+def _other_code(first: RunData, second: RunData) -> Iterator[str]:
+    """The modules whose files are others in the two runs, with these files and the commits that they are of."""
+    found = []
+    for module in dict.fromkeys(row["module"] for row in first.rows):
+        one, two = (_files(run.meta, module) for run in (first, second))
+        others = [
+            *(file for file in one if one[file] not in two.values()),
+            *(file for file in two if two[file] not in one.values()),
+        ]
+        if one and two and others:
+            commits = (str(run.meta["sources"].get(module, {}).get("commit"))[:10] for run in (first, second))
+            found.append(f"{module} ({listed(sorted({Path(file).name for file in others}))}; {' -> '.join(commits)})")
+    if found:
+        yield f"Other code: {', '.join(found)}."
+
+
+def _files(meta: Mapping[str, Any], module: str) -> dict[str, str]:
+    """SHA-256 of the module's file, and of a person's own files that were imported for it."""
+    own = (meta.get("sources") or {}).get(module) or {}
+    named = {own["file"]: own["sha256"]} if own else {}
+    imports = (meta.get("imports") or {}).items()
+    return named | {
+        file: sha for row, files in imports if row.partition(" in ")[0] == module for file, sha in files.items()
+    }
 
 
 def _conditions(first: RunData, second: RunData) -> Iterator[str]:
