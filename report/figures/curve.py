@@ -90,6 +90,7 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     for (panel, own), part in zip(shown.items(), places, strict=True):
         cells = list(part.subplots(rows, columns, squeeze=False, gridspec_kw={"hspace": 0.04}).flat)
         appearance, many = _looks(own), _are_many(own, figure)
+        order: list[str] = []
         at_lines = many or (_is_one_module(own) and is_numeric(_every_x(_all(own))))
         for each, axes in zip(ys, cells, strict=False):
             lines = own[each.key]
@@ -97,7 +98,7 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
             if not lines:
                 axes.set_axis_off()
             elif _is_list(own):
-                listed_axes(drawing, axes, lines, each, looks(line.module for line in lines))
+                order = listed_axes(drawing, axes, lines, each, order)
             else:
                 named = _unlike(lines, figure) if many else lines
                 others = [line for line in lines if line not in named]

@@ -10,12 +10,14 @@ from ctxbench.model.metric import Quantity
 from ctxbench.model.metrics import read_number
 
 from ..curves import Series
-from .style import FAINT, INK, PALE, SMALL, Drawing, Look
+from .style import FAINT, INK, PALE, SMALL, Drawing, looks
 from .ticks import log_axis
 
 _MARKERS = ("o", "D", "s", "^", "v", "P")
 # The first word is marked where a ratio to it is within this factor.
 _NEAR = 10.0
+# Lines between the points of two words of one module, where they have intervals.
+_BESIDE = 0.28
 _UNSURE = "pale: no interval (fewer than 3 common\nrounds, or timed beside other work)"
 
 
@@ -29,26 +31,35 @@ class _Point:
 
 
 def listed_axes(
-    drawing: Drawing, axes: Axes, lines: Sequence[Series], each: Quantity, appearance: dict[str, Look]
-) -> None:
+    drawing: Drawing, axes: Axes, lines: Sequence[Series], each: Quantity, above: Sequence[str] = ()
+) -> list[str]:
     """A line for each module: its number at each other word over that at the first, with its 95 % interval over rounds.
 
-    Where no module has a number at the first word, such as an export of the eager module, the numbers themselves.
+    Where no module has a number at the first word, such as an export of the eager module, the numbers themselves. The
+    lines are in the order `above` of other axes, and sorted beyond that; their order is returned.
     """
+    appearance = looks(line.module for line in lines)
     words = list(dict.fromkeys(str(x) for line in lines for x in line.x))
     values = {line: _values(line, each) for line in lines}
     base = words[0] if any(words[0] in own for own in values.values()) else ""
     points = {line: _points(own, words, base, each) for line, own in values.items()}
     order = sorted(filter(points.get, points), key=lambda line: next(iter(points[line].values())).value)
+    order.sort(key=lambda line: above.index(line.title) if line.title in above else len(above))
+    far = [point.value for line in order for point in points[line].values() if point.value != 1]
+    off = bool(base and far and (min(far) > _NEAR or max(far) < 1 / _NEAR))  # what is as at `base` would stand far away
     shown = [word for word in words if any(word in points[line] for line in order)]
     for place, line in enumerate(order):
         for word, point in points[line].items():
-            if point.interval:
-                axes.plot(point.interval, [place, place], color=FAINT, linewidth=0.8, zorder=1)
-            alpha = PALE if each.has_interval and not point.interval else None
             number = shown.index(word)
+            if off and point.value == 1:
+                axes.text(0.01, place, "=", transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL)
+                continue
+            beside = place + _BESIDE * (number - (len(shown) - 1) / 2) * each.has_interval
+            if point.interval:
+                axes.plot(point.interval, [beside, beside], color=FAINT, linewidth=0.8, zorder=1)
+            alpha = PALE if each.has_interval and not point.interval else None
             (mark,) = axes.plot(
-                point.value, place, _MARKERS[number % len(_MARKERS)], color=appearance[line.module].colour,
+                point.value, beside, _MARKERS[number % len(_MARKERS)], color=appearance[line.module].colour,
                 markersize=3.5, fillstyle="full" if number % 2 == 0 else "none", alpha=alpha,
             )  # fmt: skip
             mark.set_gid(drawing.detail(f"{line.title}, {word}: {point.text}"))
@@ -57,14 +68,17 @@ def listed_axes(
         axes.plot([], [], _MARKERS[number % len(_MARKERS)], color=INK, markersize=3.5, fillstyle=fill, label=word)
     if each.has_interval and not all(point.interval for line in order for point in points[line].values()):
         axes.plot([], [], "o", color=INK, alpha=PALE, markersize=3.5, label=_UNSURE)
+    if off and any(point.value == 1 for line in order for point in points[line].values()):
+        axes.plot([], [], linestyle="", marker="$=$", color=INK, markersize=5, label=f"as {base}")
     if order:
         log_axis(axes, "x")
-    if base and any(1 / _NEAR < point.value < _NEAR for line in order for point in points[line].values()):
+    if base and not off and any(1 / _NEAR < point.value < _NEAR for line in order for point in points[line].values()):
         axes.axvline(1, color=FAINT, linewidth=0.9, zorder=0)
     axes.set(xlabel=f"times {base}" if base else each.unit.symbol, ylim=(-0.7, len(order) - 0.3))
     axes.set_yticks(range(len(order)), [line.title for line in order], fontsize=SMALL)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
+    return [line.title for line in order]
 
 
 def _values(line: Series, each: Quantity) -> dict[str, Number]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from ctxbench.base.number import significant
 from ctxbench.model.metric import RecordRow
@@ -139,19 +140,21 @@ def _against(
     each, appearance = quantity(key), looks(row["module"] for row in rows)
     before: Counter[str] = Counter()
     points: list[tuple[RecordRow, Place]] = []
+    drawn: dict[str, Line2D] = {}
     for row in sorted(rows, key=lambda row: (row["family"], row["module"])):
         x, y = row[each.column] / each.unit.factor, row[f"recall_{kind}"]
         look, fill = appearance[row["module"]], _FILLS[before[row["module"]] % len(_FILLS)]
         before[row["module"]] += 1
         place = ([], []) if y is None else ([x], [y])
-        (point,) = axes.plot(*place, look.marker, color=look.colour, fillstyle=fill, zorder=2)
+        (point,) = axes.plot(*place, look.marker, color=FAINT, fillstyle=fill, zorder=2)
         if y is not None:
             found = accuracy_of(*first_of(kind, row["recall_curve"]))
             if found.has_interval:
-                axes.vlines(x, *found.ends, color=look.colour, alpha=PALE, linewidth=0.7)
+                axes.vlines(x, *found.ends, color=FAINT, alpha=PALE, linewidth=0.7)
             text = f"{label_of(row)}, {kind}: {y:.0f} %, {significant(x)} {each.unit.symbol}"
             point.set_gid(drawing.detail(text))
             points.append((row, (x, y)))
+            drawn[row["case"]] = point
     able = [point for point in points if point[1][1] > 2 * CHANCE]
     front = [able[place] for place in front_of([(x, -y) for _, (x, y) in able])]
     x_front, y_front = [x for _, (x, _) in front], [y for _, (_, y) in front]
@@ -164,6 +167,8 @@ def _against(
     axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, rows).partition(',')[0]})")
     axes.tick_params(labelbottom=True)
     axes.grid(which="major")
+    for row, _ in front:
+        drawn[row["case"]].set(color=appearance[row["module"]].colour, zorder=3)
     named = {row["case"] for row, _ in front}
     return front, [place for row, place in points if row["case"] not in named]
 

@@ -15,7 +15,7 @@ from ctxbench import registry
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import Shape
 from ctxbench.model.messages import Values
-from ctxbench.plugins.numerics import figure as figure_energy
+from ctxbench.plugins.numerics import figure as figure_ranks
 from ctxbench.plugins.numerics import spectrum
 from ctxbench.plugins.numerics.decomposition import low_rank_map
 from ctxbench.report.figures.style import styled
@@ -101,20 +101,19 @@ def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None
     assert found[2].verdict == "supported"
 
 
-def test_the_figure_has_axes_for_each_module_and_a_line_for_each_setting(tmp_path: Path) -> None:
-    curves = {"clean": [1.0, 1.0], "in": [0.5, 1.0], "out": [0.75, 0.9, 1.0]}  # more channels come out than go in
+def test_the_figure_has_a_line_for_each_module_and_a_point_for_each_setting(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
-    for module, hparams in (("linear", "{}"), ("ham_cd", '{"rank": 2}'), ("ham_cd", '{"rank": 4}'), ("sa", "{}")):
+    ranks = {"linear {}": (8.0, 6.0), 'ham_cd {"rank": 2}': (8.0, 2.0), 'ham_cd {"rank": 4}': (8.0, 5.0), "sa {}": None}
+    for case, own in ranks.items():
+        module, _, hparams = case.partition(" ")
         found = record(module)
-        found.case, found.hparams, found.changed = f"{module} {hparams}", hparams, " ".join(json.loads(hparams))
-        found.take({"spectrum_energies": json.dumps(curves)} if module != "sa" else {})
+        found.case, found.hparams, found.changed = case, hparams, " ".join(json.loads(hparams))
+        found.take({"spectrum_rank_in": own[0], "spectrum_rank_out": own[1]} if own else {})
         add(folder, found)
     with styled():
-        drawing = figure_energy.energies(panels_of([open_run(tmp_path / "run")]))
-    drawn = {axes.get_title(): axes for axes in drawing.figure.axes if axes.axison}
-    assert {name: len(axes.lines) for name, axes in drawn.items()} == {"linear": 2, "ham_cd": 3}
-    before, after = drawn["linear"].lines
-    assert list(before.get_ydata()) == [0.5, 1.0]
-    assert list(after.get_ydata()) == [0.75, 0.9, 1.0]
-    assert list(after.get_xdata()) == [1, 2, 3]
-    assert drawing.caption.endswith("The shades of a colour, from dark to light: rank=2, rank=4.")
+        drawing = figure_ranks.ranks(panels_of([open_run(tmp_path / "run")]))
+    (axes,) = (axes for axes in drawing.figure.axes if axes.axison)
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["linear", "ham_cd"]
+    points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if line.get_gid()]
+    assert points == [(6.0, 0), (2.0, 1), (5.0, 1)]
+    assert "ham_cd rank=2: 8.00 to 2.00" in drawing.details.values()
