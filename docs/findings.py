@@ -17,27 +17,20 @@ from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, SOLVED
 from ctxbench.registry.reference import Reference
 from ctxbench.report.published import numbers_with_published, with_published
 from ctxbench.report.run_data import RunData
-from ctxbench.report.tables.caption import setup
 from ctxbench.report.tables.cells import amount
 from ctxbench.results.rows import by_values
-from ctxbench.table.table import Origin
 
 # The accuracies of recall, a column each.
 PERCENT = dict.fromkeys((f"{kind}, %" for kind in RECALLED), "measured")
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
-MOST_NAMED = 5
+MOST_NAMED = 3
 # An input this many times as large as a standard normal one, a training step should survive.
 SURVIVED = 16
 # Whole networks are compared at this input.
 LARGE_IMAGE = "1x3x512x512"
-# What a module adds to a network, in percent: heading and origin; below LITTLE it is little.
-SHARES: dict[str, tuple[str, Origin]] = {
-    "macs_share": ("MACs", "counted"),
-    "memory_train_share": ("memory, train", "predicted"),
-}
+# What a module adds to a network, in percent; below LITTLE it is little.
+SHARES = ("macs_share", "memory_train_share")
 LITTLE = 10
-# Of the modules of a network, those that add the least, and those that add the most.
-SHARE_ENDS = (slice(0, 2), slice(-1, -4, -1))
 # In `segment`, what the cell and its neighbours allow.
 NEIGHBOURS = SEGMENT_BOUNDS["the cell and its neighbours"]
 
@@ -156,22 +149,6 @@ def little(network: str) -> dict[str, int]:
     """Number of modules of a network, and of those that add little to its MACs and to its training memory."""
     own = _shares()[lambda found: found["network"] == network]
     return {"all": len(own), **{key: int((own[key] < LITTLE).sum()) for key in SHARES}}
-
-
-def network_shares() -> str:
-    """The modules that add the least and the most MACs and training memory to each network."""
-    rows = []
-    for network, own in _shares().groupby("network", sort=False):
-        cells = []
-        for key in SHARES:
-            ordered = own.sort_values(key)[["module", key]].to_numpy()
-            cells += [", ".join(f"`{name}` {share:+.1f}" for name, share in ordered[end]) for end in SHARE_ENDS]
-        rows.append((f"`{network}`", *cells))
-    headings: dict[str, Origin] = {
-        f"{what}, {end}, %": origin for what, origin in SHARES.values() for end in ("least", "most")
-    }
-    table = markdown({"network": "label", **headings}, rows)
-    return f"{table}\n\nhere: {setup(stored_run('networks-cpu'))}."
 
 
 def _shares() -> pd.DataFrame:

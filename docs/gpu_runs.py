@@ -109,18 +109,6 @@ def gpu_table3_errors() -> "pd.Series[float]":
     return _largest_first(pd.concat(found), [f"`{key}` {mode}" for mode in MODES for key in frame["module"]])
 
 
-def gpu_plan() -> str:
-    """The steps of `make gpu` in a table: what each takes, how that is known, and what is expected."""
-    gpu, steps = _program()
-    del gpu
-    rows = [
-        f"| {number} | {_cell(each.title)} | {each.seconds:.0f} | {_cell(each.because)} | {_cell(each.expectation)} |"
-        for number, each in enumerate(steps, 1)
-    ]
-    head = ["|  | step | seconds | how that is known | expected |", "| :-- | :-- | --: | :-- | :-- |"]
-    return "\n".join([*head, *rows, f"\nAll take {sum(each.seconds for each in steps):.0f} s."])
-
-
 def gpu_read() -> str:
     """The readings of the newest run by today's program, of the steps that were not as expected, in a table."""
     gpu, steps = _program()

@@ -15,11 +15,8 @@ from scipy.stats import spearmanr
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import Number, ratio
 from ctxbench.model.metrics import quantity, read_number
-from ctxbench.plugins.crossover.table import crossover_tables
 from ctxbench.plugins.predict.rates import calibration
 from ctxbench.report.published import with_published
-from ctxbench.report.tables.caption import setup
-from ctxbench.table.markdown import escape
 from ctxbench.table.table import Origin
 
 sys.path.insert(0, str(ROOT / "research"))
@@ -145,12 +142,6 @@ def products_left_out() -> str:
     return _grouped(found, {"card": "card left out"}, lambda part: {"products": str(len(part)), **_agreement(part)})
 
 
-def network_summary() -> str:
-    """timm's networks under AMP without their card: errors, coverage and rank."""
-    labels = {name: name for name in ("device", "mode", "layout")}
-    return _grouped(_without_card(), labels, lambda part: {"passes": str(len(part)), **_agreement(part)})
-
-
 def _without_card() -> pd.DataFrame:
     return passes("networks")[lambda found: found["known"] == "card left out"]
 
@@ -173,7 +164,7 @@ def _agreement(part: pd.DataFrame) -> dict[str, str]:
 
 
 def validation_ratios() -> str:
-    """Ratios of two passes on one card: errors, how many orders the band supports, and how many of these hold."""
+    """Ratios of two passes on one card: how many orders the band supports, and how many of these hold."""
     found = []
     for (of, card, mode, _, _), own in whole_passes().groupby(["of", "card", "pass", "device", "layout"]):
         for one, two in combinations(own.to_dict("records"), 2):
@@ -183,28 +174,14 @@ def validation_ratios() -> str:
             error, inside = abs(told.value / measured - 1), told.low <= measured <= told.high
             found.append((of, card, mode, error, inside, right, safe))
     pairs = pd.DataFrame(found, columns=["of", "card", "mode", "error", "inside", "right", "safe"])
-
-    def cells(own: pd.DataFrame) -> dict[str, str]:
-        shares = {
-            "median error": own["error"].median(), "in the band": own["inside"].mean(),
-            "order right": own["right"].mean(), "order supported": own["safe"].mean(),
-            "of these right": own[own["safe"]]["right"].mean(),
-        }  # fmt: skip
-        return {"pairs": f"{len(own):,}", **{name: f"{share:.0%}" for name, share in shares.items()}}
-
-    return _grouped(pairs, {"of": "passes of", "card": "card", "mode": "mode"}, cells)
-
-
-def predicted_crossovers() -> str:
-    """From which n on one module is predicted to be faster than another, by device and pair."""
-    run = stored_run("prediction/crossover")
-    (found,) = crossover_tables(run)
-    shown = [
-        i for i, column in enumerate(found.columns) if column.origin == "label" or column.key.startswith("latency")
-    ]
-    rows = [[escape(row.cells[i].text) for i in shown] for row in found.rows]
-    table = markdown({found.columns[i].name: found.columns[i].origin for i in shown}, rows)
-    return f"{table}\n\nhere: {setup(run)}."
+    groups = pairs.groupby(["of", "card", "mode"])
+    supported, right = groups["safe"].mean(), pairs[pairs["safe"]].groupby(["of", "card", "mode"])["right"].mean()
+    return (
+        f"In the {len(supported)} groups of the first table, {len(pairs):,} pairs, the order is supported in "
+        f"{supported.min():.0%} to {supported.max():.0%} of the pairs, and right in {right.min():.0%} to "
+        f"{right.max():.0%} of these. The ratio lies in its band in {groups['inside'].mean().min():.0%} to "
+        f"{groups['inside'].mean().max():.0%}."
+    )
 
 
 def _predicted(row: Mapping[Any, Any]) -> Number:
@@ -229,12 +206,11 @@ def table3_predictions() -> str:
                 found.append((row["module"], mode, float(paper), told.value, told.low, told.high, told.text()))
     columns = ("module", "mode", "measured_ms", "predicted_ms", "low_ms", "high_ms", "text")
     frame = _with_ratio(pd.DataFrame(found, columns=columns))
-    rows = [
-        (f"`{row['module']}`", row["mode"], f"{row['measured_ms']:g}", row["text"], f"{row['ratio']:.2f}")
+    others = [
+        f"`{row['module']}` {row['mode']} {row['measured_ms']:g} ms, predicted {row['text']}"
         for row in frame[~frame["in_band"]].to_dict("records")
     ]
-    table = markdown({**dict.fromkeys(("module", "mode"), "label"), "paper, ms": "published", **TIMES}, rows)
-    return f"Of {len(frame)} times, {frame['in_band'].sum()} are in their band. The others:\n\n{table}"
+    return f"Of {len(frame)} times, {frame['in_band'].sum()} are in their band. The others: {'; '.join(others)}."
 
 
 def measured_cards() -> str:

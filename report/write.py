@@ -9,7 +9,7 @@ from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.published import Published
 from ctxbench.plugin import loaded
 from ctxbench.table.html import render_html
-from ctxbench.table.latex import NOTES, render_latex
+from ctxbench.table.latex import NOTES, render_latex, render_tabular
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Table
 
@@ -33,6 +33,7 @@ MARK = '<meta name="generator" content="ctxbench">'
 FORMATS: dict[str, Callable[[Table, str, str], str]] = {
     "md": lambda table, label, notes: render_markdown(table),
     "tex": render_latex,
+    "tabular.tex": lambda table, label, notes: render_tabular(table),
     "html": lambda table, label, notes: render_html(table),
     "csv": lambda table, label, notes: table.csv,
 }

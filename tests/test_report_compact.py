@@ -112,7 +112,7 @@ def test_its_latex_has_a_label_and_notes_or_not(tmp_path: Path) -> None:
     assert r"\caption{Costs}" in text
     assert r"\label{tab:cost}" in text
     assert "minipage" not in text
-    with pytest.raises(UsageError, match=r"unknown place of notes 'foot' \(known: below, none, threeparttable\)"):
+    with pytest.raises(UsageError, match=r"place of notes 'foot' \(known: below, none, short, threeparttable\)"):
         write_report([tmp_path / "run"], tmp_path / "out", [], choice, notes="foot")
 
 

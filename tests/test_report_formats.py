@@ -13,7 +13,7 @@ from rich.console import Console
 from test_report_tables import cell, table_of
 
 from ctxbench.table.html import render_html
-from ctxbench.table.latex import NOTES, render_latex
+from ctxbench.table.latex import NOTES, render_latex, render_tabular
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Table
 from ctxbench.table.terminal import TerminalTable
@@ -107,8 +107,14 @@ def test_notes_of_latex_stand_below_in_threeparttable_or_nowhere(tmp_path: Path)
     table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
     count = len(table.notes)
     assert count > 1
-    below, three, none = (render_latex(table, notes=notes) for notes in NOTES)
-    assert [text.count(r"\begin{minipage}") for text in (below, three, none)] == [1, 0, 0]
+    texts = {notes: render_latex(table, notes=notes) for notes in NOTES}
+    below, short, three, none = (texts[notes] for notes in ("below", "short", "threeparttable", "none"))
+    assert [text.count(r"\begin{minipage}") for text in (below, short, three, none)] == [1, 1, 0, 0]
+    (paragraph,) = re.findall(r"\\raggedright (.*)\\end\{minipage\}", short)
+    assert (paragraph.count(r"\textsuperscript{"), r"\par" in paragraph) == (count, False)
+    assert len(paragraph) < len(below.partition(r"\raggedright ")[2])
+    alone = render_tabular(table)
+    assert [alone.count(word) for word in (r"\begin{tabular}", r"\caption", "table*")] == [len(table.blocks()), 0, 0]
     floats = len(table.blocks())
     assert [three.count(rf"\begin{{{name}}}") for name in ("threeparttable", "tablenotes")] == [floats, 1]
     assert re.findall(r"\\item\[(\d+)\]", three) == [str(number) for number in range(1, count + 1)]

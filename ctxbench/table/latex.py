@@ -14,7 +14,7 @@ ROWS = 40
 # Letters of 8 pt in a column of 3.3 inches, and those that the space between two columns of a table takes.
 COLUMN, GAP = 56, 1.5
 # Where notes may stand, and how a cell refers to one.
-NOTES = {"below": r"\textsuperscript{%s}", "threeparttable": r"\tnote{%s}", "none": r"\textsuperscript{%s}"}
+NOTES = dict.fromkeys(("below", "short", "none"), r"\textsuperscript{%s}") | {"threeparttable": r"\tnote{%s}"}
 
 # Notes that no option takes away: of times that were disturbed, and of a module that breaks the contract.
 KEPT = [str(Note(DISTURBED, {"limit": OTHERS_LIMIT})), str(Note(BROKEN))]
@@ -56,16 +56,13 @@ def render_latex(table: Table, label: str = "", notes: str = "below") -> str:
 
     A part that fits a column of a page of two is a `table`, a wider one a `table*`.
 
-    `notes` is one of NOTES; with "none" those stay that say that a number is not to be relied on. The document needs
-    `\\usepackage{booktabs}`, and the package threeparttable if the notes are its. Bold: best; italic: predicted or
-    failed.
+    `notes` is one of NOTES: "short" has the first clause of each in one paragraph; with "none" those stay that say that
+    a number is not to be relied on. The document needs `\\usepackage{booktabs}`, and the package threeparttable if the
+    notes are its. Bold: best; italic: predicted or failed.
     """
-    pieces = [table.rows[start : start + ROWS] for start in range(0, max(len(table.rows), 1), ROWS)]
-    kept = {n for n, text in enumerate(table.notes, 1) if notes != "none" or text in KEPT}
-    parts = [(positions, rows) for positions in table.blocks() for rows in pieces]
-    tabulars = [_tabular(table, positions, rows, notes, kept) for positions, rows in parts]
+    tabulars = _tabulars(table, notes)
     floats = []
-    for number, (tabular, (positions, _)) in enumerate(zip(tabulars, parts, strict=True), 1):
+    for number, (positions, tabular) in enumerate(tabulars, 1):
         continued = f" ({number} of {len(tabulars)})" if len(tabulars) > 1 else ""
         inside = [
             rf"\caption{{{escape(table.title + continued)}}}",
@@ -81,6 +78,19 @@ def render_latex(table: Table, label: str = "", notes: str = "below") -> str:
         floats.append("\n".join(line for line in lines if line))
     needed = ["booktabs", *(["threeparttable"] if notes == "threeparttable" else [])]
     return "\n\n".join([f"% needs \\usepackage{{{','.join(needed)}}}", *floats]) + "\n"
+
+
+def render_tabular(table: Table) -> str:
+    """The tabulars alone, without float, caption and notes, to be put into a table of one's own."""
+    return "\n\n".join(["% needs \\usepackage{booktabs}", *(tabular for _, tabular in _tabulars(table, "none"))]) + "\n"
+
+
+def _tabulars(table: Table, notes: str) -> list[tuple[list[int], str]]:
+    """The places of the columns of each part, and its tabular."""
+    pieces = [table.rows[start : start + ROWS] for start in range(0, max(len(table.rows), 1), ROWS)]
+    kept = {n for n, text in enumerate(table.notes, 1) if notes != "none" or text in KEPT}
+    parts = [(positions, rows) for positions in table.blocks() for rows in pieces]
+    return [(positions, _tabular(table, positions, rows, notes, kept)) for positions, rows in parts]
 
 
 def _width(table: Table, positions: Sequence[int]) -> float:
@@ -110,7 +120,10 @@ def _notes(table: Table, notes: str) -> str:
         lines = []
     if not lines and not numbered:
         return ""
-    below = "\\par\n".join([*lines, *(f"{_mark([n], notes)} {text}" for n, text in numbered)])
+    every = [*lines, *(f"{_mark([n], notes)} {text}" for n, text in numbered)]
+    if notes == "short":
+        every = [f"{text.partition('; ')[0].removesuffix('.')}." for text in every]
+    below = (" " if notes == "short" else "\\par\n").join(every)
     return rf"\par\medskip\begin{{minipage}}{{\linewidth}}\scriptsize\raggedright {below}\end{{minipage}}"
 
 

@@ -38,7 +38,7 @@ def report(
     title: Annotated[str, typer.Option(help="The title of the compact table.")] = "",
     label: Annotated[str, typer.Option(help="The LaTeX label of the compact table.")] = "",
     notes: Annotated[
-        str, typer.Option(help="Where the notes of the LaTeX tables stand: below, threeparttable or none.")
+        str, typer.Option(help="Where the notes of the LaTeX tables stand: below, short, threeparttable or none.")
     ] = "below",
     titles: Annotated[
         bool, typer.Option("--titles", help="Name modules by title, not by key, in figures and sentences as in tables.")
