@@ -11,7 +11,7 @@ from report_data import add, definition, new_run, record, table3_run
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.notes import Note
-from ctxbench.report.write import write_report
+from ctxbench.report.write import FORMATS, write_report
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -47,7 +47,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_report_has_every_file(page: Path) -> None:
     found = {path.relative_to(page.parent).as_posix() for path in page.parent.rglob("*") if path.is_file()}
     figures = {f"figures/{name}.svg" for name in FIGURES}
-    assert found == {"index.html"} | figures | {f"tables/table3.{kind}" for kind in ("md", "tex", "html", "csv")}
+    assert found == {"index.html"} | figures | {f"tables/table3.{kind}" for kind in FORMATS}
 
 
 def test_the_page_needs_nothing_from_outside(page: Path) -> None:
