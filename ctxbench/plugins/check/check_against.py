@@ -60,6 +60,8 @@ class _CommitCheck(PairCheck):
         self.cases = {case: now.cases[case] for case in _common(before, now) if case not in settled}
         self.exact, self.compared = exact_changes(before.exact, now.exact)
         self.unchanged = now.unchanged - settled - {change.case for change in self.exact}
+        lost = dict.fromkeys(change.case for change in self.exact if change.candidate is None)
+        self.notes += [f"{now.cases[case].module}: {note}" for case in lost for note in now.notes[case]]
         self.notes += _notes(before, now, self.request)
         self.named = [*before.cases.values(), *now.cases.values()]
 
@@ -92,7 +94,9 @@ class _CommitCheck(PairCheck):
             before = list_cases(there_server, trusted, device, there, here).renamed(renamed)
             now = list_cases(here_server, suite, device, here, there)
             for name in suite.named & now.missing.keys() & before.missing.keys():
-                raise UsageError(now.missing[name])
+                if self.request.inconclusive_is != "skip":
+                    raise UsageError(now.missing[name])
+                self.notes.append(f"neither side has {name}: {now.missing[name]}")
             common, servers = _common(before, now), (there_server, here_server)
             added = [name for name in now.own() if name not in before.own()]
             for name in self._in_time(EXACT, [*common, *added]):
@@ -162,7 +166,9 @@ def _notes(before: TreeCases, now: TreeCases, request: Request) -> list[str]:
     if outside:
         notes.append(f"left out, because their files are not in this repository: {', '.join(outside)}")
     if not _common(before, now):
-        advice = "" if own else "; name your modules with --module path.py:Class or --modules KEY"
+        advice = (
+            "" if own or request.suite.named else "; name your modules with --module path.py:Class or --modules KEY"
+        )
         notes.append(f"nothing was compared{advice}")
     if before.foreign:
         more = f" and {len(before.foreign) - 1} other files" if len(before.foreign) > 1 else ""

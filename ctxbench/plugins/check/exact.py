@@ -25,6 +25,7 @@ def count_exact(server: ForkServer, suite: Suite, found: TreeCases, cases: Itera
         else:
             drawn = {note.values["column"] for note in record.notes if note.code == DRAWN}
             columns = [column for metric in metrics for column in EXACT_COLUMNS[metric]]
+            found.notes[name] = [str(note) for note in record.notes]
             found.exact[name] = {column: None if column in drawn else record.get(column) for column in columns}
 
 

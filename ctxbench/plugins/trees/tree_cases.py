@@ -24,8 +24,8 @@ class TreeCases:
     """The cases that a tree has, by their ids, each module's file, and why a module is not available.
 
     `foreign` are files of the other tree that the modules load; of `without_class` the file lacks the class. `exact`
-    are a case's exact costs by their column, None where one could not be had; `failures` says why a case has none at
-    all. Of the `unchanged`, code and outputs are those of the other tree.
+    are a case's exact costs by their column, None where one could not be had, with `notes` on them; `failures` says why
+    a case has none at all. Of the `unchanged`, code and outputs are those of the other tree.
     """
 
     tree: Modules
@@ -35,6 +35,7 @@ class TreeCases:
     foreign: Sequence[str] = ()
     without_class: Sequence[str] = ()
     exact: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
     unchanged: set[str] = field(default_factory=set)
 

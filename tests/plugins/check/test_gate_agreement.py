@@ -271,6 +271,23 @@ def test_what_the_budget_did_not_reach_is_named(compare: Compare) -> None:
     assert "of a budget of 0 s: exact costs and outputs took" in told
 
 
+def test_why_a_count_is_no_longer_known_is_told_with_its_line(compare: Compare) -> None:
+    reads = MINE.replace("        return", "        assert x.abs().max().item() < 1e6\n        return")
+    result = compare(MINE, reads, costs=("params", "macs"))
+    assert {change.candidate for change in result.exact} == {None}
+    assert any("module.py:13 reads the values of a tensor" in note for note in result.notes)
+
+
+def test_a_commit_that_neither_side_can_import_is_left_out_of_a_bisection(compare: Compare) -> None:
+    broken = f"import no_such_package\n{MINE}"
+    result = compare(broken, broken + "TIMES = 1\n", inconclusive_is="skip")
+    assert result.exit_code == ExitCode.CANNOT_TELL
+    missing, nothing = result.notes[-2:]
+    assert missing.startswith("neither side has module.py:Mine: ")
+    assert "No module named 'no_such_package'" in missing
+    assert nothing == "nothing was compared"
+
+
 CHANGED = OutputVerdict("a", "changed", "the output by 50 %", 0.5)
 UNKNOWN = OutputVerdict("a", "not compared", "t4 is not here")
 
