@@ -9,7 +9,7 @@ from ctxbench.base.notes import DISTURBED, Note
 # Others' load, in cores, from which a check is warned of.
 BUSY = 0.5
 # Others' load while a process was timed, as a share of the cores that it may use, from which on its times are not used
-# if better ones can be had.
+# if better ones are available.
 OTHERS_LIMIT = 0.1
 # So does a control workload that took this many times its usual time: other machines on the same processor are seen in
 # no count of this one.

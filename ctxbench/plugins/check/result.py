@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
 class ExactChange:
     """A quantity of a case that differs between the sides and is compared without statistics.
 
-    `quantity` is one of EXACT_COLUMNS. A None is a value that could not be had. Relative growth up to `limit` fails
+    `quantity` is one of EXACT_COLUMNS. None is a value that is not available. Relative growth up to `limit` fails
     nothing (None: no growth is accepted).
     """
 
@@ -58,12 +58,12 @@ class ExactChange:
 
     @property
     def accepted(self) -> bool:
-        """Return whether it grew, and by no more than is accepted. What can no longer be had is no growth."""
+        """Return whether it grew, and by no more than is accepted. A cost that is no longer available is no growth."""
         return self.worse and self.limit is not None and self.growth <= self.limit
 
     @property
     def worse(self) -> bool:
-        """Return whether the candidate costs more, or its cost can no longer be had."""
+        """Return whether the candidate costs more, or its cost is no longer available."""
         if self.baseline is None:
             return False
         return self.candidate is None or self.candidate > self.baseline

@@ -238,7 +238,7 @@ def roof_of(device: devices.Device, clock: Clock, dtype: torch.dtype) -> Roof:
 
 
 def sources_of(passes: Iterable[Pass]) -> list[SourceLines]:
-    """The functions that the costs are booked to, as far as their source is to be had."""
+    """The functions that the costs are booked to, as far as their source is available."""
     places = [cost.place for each in passes for cost in each.costs]
     lines = [line for place in places for line in (place.own, place.inner) if line is not None]
     functions: dict[tuple[str, int], int] = {}
