@@ -6,7 +6,6 @@ them. A row has both choices, and what PyTorch then requests beside the output, 
 
 import csv
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -114,38 +113,11 @@ def convolutions() -> list[CudnnConvolution]:
 
 def of_block(case: Case) -> set[CudnnConvolution]:
     """The convolutions of a training pass of a block, without data."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from ctxbench.plugins.cudnn.choice import CALLS, convolutions
+    from ctxbench.plugins.memory.predict import predict_peak
 
-    from ctxbench.plugins.memory.one_pass import prepared, run_pass
-
-    found: set[CudnnConvolution] = set()
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = func(*args, **(kwargs or {}))
-            if func is torch.ops.aten.convolution.default and not args[6]:
-                found.add(_seen("forward", args[0], args[1], result, args[3:6]))
-            elif func is torch.ops.aten.convolution_backward.default and not args[7]:
-                for turn, is_asked in zip(("image", "weight"), args[10][:2], strict=True):
-                    if is_asked:
-                        found.add(_seen(turn, args[1], args[2], args[0], args[4:7]))
-            return result
-
-    module, image = case.built("meta")
-    with prepared(module, case.mode), Watch():  # type: ignore[no-untyped-call]  # of torch
-        run_pass(module, (image,), case.mode)
-    return found
-
-
-def _seen(turn: str, image: Any, weight: Any, output: Any, sides: Sequence[Sequence[int]]) -> CudnnConvolution:
-    """A convolution as cuDNN is asked about it: one of one dimension has a height of 1."""
-    shapes: list[tuple[int, ...]] = [tuple(each.shape) for each in (image, weight, output)]
-    stride, padding, dilation = (tuple(each) for each in sides)
-    if len(stride) == 1:
-        shapes = [(*shape[:2], 1, shape[2]) for shape in shapes]
-        stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
-    return CudnnConvolution(turn, shapes[0], shapes[1], shapes[2], padding, stride, dilation)
+    steps = predict_peak(*case.built("meta"), mode=case.mode).timeline
+    return {each for step in steps if step.call.packet in CALLS for each in convolutions(step.call, False) or ()}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from ctxbench import registry
 from ctxbench.base.errors import unknown
 from ctxbench.base.number import Number
-from ctxbench.engine.cache import Cache, is_own
+from ctxbench.engine.cache import Cache, is_own, libraries
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.case import Case, one_case
 from ctxbench.model.conditions import CONDITIONS, Counts, Names, Shapes
@@ -275,7 +275,7 @@ def answer(
     What is to be kept, and is about a module that ctxbench brings, no child is asked again.
     """
     kept, form = Cache("answered"), TypeAdapter(list[Shown])
-    key = plain([question, case, *arguments]).encode()
+    key = plain([question, case, *arguments, libraries()]).encode()
     if (keep := keep and is_own(case)) and (text := kept.read(key)):
         found = form.validate_python(json.loads(text))
     else:

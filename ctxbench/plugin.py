@@ -61,8 +61,10 @@ class Plugin:
     preload: Sequence[str] = ()
     notes: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
     # Predicted: functions of a `MemoryProfile`, a card's name and whether convolutions are in TF32, which return the
-    # profile with what libraries take on that card.
+    # profile with what libraries take on that card. `libraries` are functions that tell the libraries which are asked
+    # here from others, as texts: a part of the key of what is kept.
     workspaces: Sequence[str] = ()
+    libraries: Sequence[str] = ()
     # Kept: functions of the `RunFolder` of a run that ends, which give keys of its run.json.
     finished: Sequence[str] = ()
     # Shown. Tables and lines are functions of a `RunData`, with their order: those of a report, those that `run`

@@ -65,6 +65,14 @@ def gpu_cudnn() -> dict[str, int]:
     }
 
 
+def gpu_ranges() -> dict[str, float]:
+    """Count the peaks with a lowest and a highest value, those within, and by what share the furthest is outside."""
+    peaks = gpu_peaks().dropna(subset=["low_bytes"])
+    requested = peaks["requested_bytes"]
+    outside = pd.concat([peaks["low_bytes"] / requested - 1, 1 - peaks["high_bytes"] / requested], axis=1).max(axis=1)
+    return {"count": len(peaks), "within": int((outside <= 0).sum()), "furthest": float(outside.max())}
+
+
 def gpu_gradients() -> pd.DataFrame:
     """The operators whose gradients were computed there, for arguments of other strides."""
     return _table("gradients")

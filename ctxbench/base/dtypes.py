@@ -7,6 +7,10 @@ TF32 = "tf32"
 TF32_CONVOLUTIONS = "tf32-convolutions"
 
 
+# Those in which convolutions are computed in TF32 where the device has it.
+IN_TF32 = (TF32, TF32_CONVOLUTIONS)
+
+
 class Dtype(NamedTuple):
     """Dtype of weights and input, and of products under autocast; "" without it."""
 

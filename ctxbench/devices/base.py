@@ -41,6 +41,11 @@ class Device(ABC):
     def __init__(self, index: int | None = None) -> None:
         self.index = index
 
+    @classmethod
+    def in_blocks(cls, size: int) -> int:
+        """The bytes of the whole blocks that a request of `size` bytes takes."""
+        return -(-size // cls.block_bytes) * cls.block_bytes
+
     @property
     def name(self) -> str:
         return self.kind if self.index is None else f"{self.kind}:{self.index}"

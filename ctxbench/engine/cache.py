@@ -27,6 +27,7 @@ from ctxbench.engine.exit import WENT_ON, Exit
 from ctxbench.engine.one_process import Executor
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
+from ctxbench.plugin import loaded
 from ctxbench.registry.objects import SESSION
 from ctxbench.results.sources import code_digest
 from ctxbench.worker.lines import ProtocolError, decode, encode
@@ -169,9 +170,14 @@ def _sealed(path: Path, content: bytes) -> bytes:
 
 
 def sheets_key(names: Iterable[str]) -> bytes:
-    """The content of the data sheets of devices, a part of the key of what is predicted for them."""
+    """A part of the key of what is predicted for devices: their data sheets, and the libraries asked about them."""
     sheets = {name: sheet.model_dump(mode="json") for name, sheet in devices.sheets(names).items()}
-    return json.dumps(sheets, sort_keys=True).encode()
+    return json.dumps([sheets, libraries() if sheets else []], sort_keys=True).encode()
+
+
+def libraries() -> list[str]:
+    """The libraries of this machine that predictions ask."""
+    return [text for told_by in loaded("libraries") for text in told_by()]
 
 
 def installed_key() -> bytes:

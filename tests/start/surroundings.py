@@ -34,6 +34,8 @@ FIXED = {
     "OMP_WAIT_POLICY": "PASSIVE",
     # No GPU: on a machine that has one, others may use it.
     "CUDA_VISIBLE_DEVICES": "",
+    # Nor is cuDNN asked, which a machine may have or not.
+    "CTXBENCH_CUDNN": "none",
 }
 GIT = """
 [user]

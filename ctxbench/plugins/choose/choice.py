@@ -16,6 +16,8 @@ from ctxbench.model.case import EMPTY, Case, Measure
 from ctxbench.model.conditions import CONDITIONS, phrases
 from ctxbench.model.metrics import quantity, read_number
 from ctxbench.model.record import Record
+from ctxbench.plugin import brought
+from ctxbench.plugins.memory.metric import card_of
 from ctxbench.plugins.memory.step import MOST_BATCHES
 from ctxbench.plugins.predict import NO_TF32
 from ctxbench.plugins.predict.sheet import sheet
@@ -32,6 +34,7 @@ class Candidate:
 
     `mixes` is whether it lets positions differ in what they get, `local` the mark of a local block; `batch` is the
     largest that fits, if it was asked for;
+    `told` are sentences on the libraries that were asked for the peak.
     `defaults` has, for each device, PyTorch's own default over the time in float32 without TF32, where they differ.
     """
 
@@ -42,6 +45,7 @@ class Candidate:
     mixes: bool
     local: str = ""
     batch: int | None = None
+    told: Sequence[str] = ()
     defaults: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -76,7 +80,8 @@ def candidates(
         read = {device: read_number(record, quantity(f"latency_{mode}")) for device, record in records.items()}
         times = {device: value for device, value in read.items() if value}
         reason = first.message or joined(note for note in first.notes if note.about in ("", f"latency_{mode}"))
-        peak = first.get(_column(mode))
+        peaks = [record.get(_column(mode)) for record in records.values()]
+        peak = max((each for each in peaks if each is not None), default=None)
         case = own[0]
         mixes = case.entry.mixes_positions(case.hparams) and case.entry.family != POOLING
         defaults = {
@@ -86,7 +91,14 @@ def candidates(
             if (note.code, note.about) == (NO_TF32, f"latency_{mode}")
         }
         reason = "" if peak is not None and times else reason
-        yield Candidate(case, peak, times, reason, mixes, local_of(case), defaults=defaults)
+        told = _told(records.values(), f"memory_{mode}")
+        yield Candidate(case, peak, times, reason, mixes, local_of(case), told=told, defaults=defaults)
+
+
+def _told(records: Iterable[Record], about: str) -> list[str]:
+    """Sentences on the libraries that were asked what they take on the devices of the records."""
+    codes = {code for plugin, _ in brought("workspaces") for code in plugin.notes}
+    return [note.shared for record in records for note in record.notes if note.about == about and note.code in codes]
 
 
 def local_of(case: Case) -> str:
@@ -128,11 +140,14 @@ def _safe_orders(found: Sequence[Candidate], limit: int, devices: Sequence[str])
             yield f"On {device}, the predictions are precise enough to order {safe} of the {len(pairs)} pairs that fit."
 
 
-def batch_within(limit: int, candidate: Candidate, mode: Mode, measure: Measure, executor: Executor) -> int:
-    """The largest batch whose predicted peak is within the limit; 0 if one image is not, or no peak is predicted."""
+def batch_within(
+    limit: int, candidate: Candidate, devices: Sequence[str], mode: Mode, measure: Measure, executor: Executor
+) -> int:
+    """The largest batch whose predicted peak on each device is within the limit; 0 if one image is not, or none is."""
     if candidate.memory is None:
         return 0
-    asked = (candidate.case, mode, measure.memory_device, limit)
+    cards = [*filter(None, map(card_of, devices))]
+    asked = (candidate.case, mode, measure.memory_device, limit, cards)
     told = ask(executor, "largest_batch", int, *asked, timeout_s=MOST_BATCHES * measure.timeout_s).told
     return int(told[0]) if told else 0
 
@@ -152,6 +167,7 @@ def answer(
         yield from _safe_orders([each for each in found if conditions_of(each) == text], limit, devices)
     yield from _without_tf32(found, devices)
     yield from beside([_published_as(each) for each in found])[1]
+    yield from dict.fromkeys(text for each in found for text in each.told)
     if any(sheet(each).backend == "cpu" for each in devices):
         yield "Peaks are those of CUDA; ctxbench memory MODULE --for cpu predicts that of a CPU."
     if owner:

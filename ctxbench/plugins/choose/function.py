@@ -93,7 +93,9 @@ def choose(
         for each in choice.candidates(cases, mode, suite.file.measure, executor, shown):
             if largest_batch:
                 shown.stage(f"the largest batch of {each.case.title}")
-                each = replace(each, batch=choice.batch_within(limit, each, mode, suite.file.measure, executor))
+                each = replace(
+                    each, batch=choice.batch_within(limit, each, devices, mode, suite.file.measure, executor)
+                )
             found.append(each)
     return Result(found, tuple(choice.answer(found, limit, devices, mode, owner)))
 

@@ -23,6 +23,8 @@ PROGRAM = Path(__file__).with_name("library.py")
 CARDS = Path(__file__).with_name("cards.toml")
 # Folders of `libcudnn.so.9` to ask, in place of that beside torch; further ones are compared with the first.
 FOLDER_ENV = "CTXBENCH_CUDNN"
+# Its value with which none is asked; where the library is in a folder into which pip has put the wheel.
+NOBODY, IN_A_WHEEL = "none", Path("nvidia/cudnn/lib")
 # Seconds for the library to be loaded, and for each convolution: hundreds of times what one takes.
 LOAD_S, EACH_S = 60.0, 5.0
 # What is there where a driver is: cuDNN then asks it, and answers a little otherwise.
@@ -52,11 +54,10 @@ def cards() -> dict[str, dict[str, Any]]:
 def folders() -> list[Path]:
     """The folders of libraries: those that a person names, else that of the installed wheel. NoAnswerError."""
     named = [each for each in os.environ.get(FOLDER_ENV, "").split(os.pathsep) if each]
-    for each in named:
-        if not (Path(each) / NAME).is_file():
-            raise NoAnswerError(f"{FOLDER_ENV} names {each!r}, where there is no {NAME}")
+    if named == [NOBODY]:
+        raise NoAnswerError(f"{FOLDER_ENV} is {NOBODY}")
     if named:
-        return [Path(each).resolve() for each in named]
+        return [_named(Path(each)) for each in named]
     try:
         found = find_spec("nvidia.cudnn")
     except ModuleNotFoundError:
@@ -67,26 +68,56 @@ def folders() -> list[Path]:
     raise NoAnswerError('there is none here: in the clone, pip install -c constraints.txt ".[cudnn]"')
 
 
+def _named(folder: Path) -> Path:
+    """The folder of the library that a person names by it, or by where pip has put the wheel. NoAnswerError."""
+    for each in (folder, folder / IN_A_WHEEL):
+        if (each / NAME).is_file():
+            return each.resolve()
+    raise NoAnswerError(
+        f"{FOLDER_ENV} names {str(folder)!r}, where there is no {NAME}: "
+        'pip install --target FOLDER "nvidia-cudnn-cu13==9.20.*" brings one with its cuBLAS'
+    )
+
+
 def ask(card: str, questions: Sequence[CudnnConvolution]) -> list[Answers]:
-    """Each library's choices for convolutions on a card, kept by library, card and convolutions. NoAnswerError."""
+    """Each library's choices for convolutions on a card, kept by library, card and convolution. NoAnswerError."""
     if card not in cards():
         raise NoAnswerError(f"the properties that it reads are known of {', '.join(cards())}, not of {card}")
     return [_answers(card, questions, where) for where in folders()]
 
 
+def identities() -> list[str]:
+    """Texts that tell the libraries which are asked here from others, or why none is."""
+    try:
+        return [_identity(each) for each in folders()]
+    except NoAnswerError as error:
+        return [str(error)]
+
+
+def _identity(where: Path) -> str:
+    """Place, size and dates of a library, and of the folder of what is installed beside it; whether a driver is."""
+    states = [(where / NAME).stat(), where.parents[1].stat()]
+    return json.dumps([str(where), *((each.st_size, each.st_mtime_ns) for each in states), DRIVER.exists()])
+
+
 def _answers(card: str, questions: Sequence[CudnnConvolution], where: Path) -> Answers:
-    lines = [{"folder": str(where), "properties": cards()[card]}, *map(vars, questions)]
-    text = "\n".join(map(json.dumps, lines))
-    state = (where / NAME).stat()
-    key = json.dumps([text, state.st_size, state.st_mtime_ns, DRIVER.exists()]).encode()
-    kept = _kept()
-    told = kept.read(key)
-    if told is None:
-        told = _run(text, len(questions))
-        kept.write(key, told)
-    version, *choices = map(json.loads, told.splitlines())
-    found = [each if isinstance(each, str) else CudnnChoice(each[0], each[1], tuple(each[2])) for each in choices]
-    return Answers(_version(version), dict(zip(questions, found, strict=True)))
+    properties, library, kept = cards()[card], _identity(where), _kept()
+    keys = {each: json.dumps([library, properties, vars(each)]).encode() for each in questions}
+    told = {each: json.loads(found) for each, key in keys.items() if (found := kept.read(key))}
+    if left := [each for each in keys if each not in told]:
+        lines = [{"folder": str(where), "properties": properties}, *map(vars, left)]
+        version, *choices = map(json.loads, _run("\n".join(map(json.dumps, lines)), len(left)).splitlines())
+        for each, choice in zip(left, choices, strict=True):
+            told[each] = [version, choice]
+            kept.write(keys[each], json.dumps(told[each]).encode())
+    return Answers(
+        _version(max((version for version, _ in told.values()), default=0)),
+        {each: choice if isinstance(choice := told[each][1], str) else _choice(*choice) for each in questions},
+    )
+
+
+def _choice(engine: int, size: int, refused: Sequence[int]) -> CudnnChoice:
+    return CudnnChoice(engine, size, tuple(refused))
 
 
 @cache
@@ -117,7 +148,8 @@ def _run(text: str, count: int) -> bytes:
         return ended.stdout
     said = (ended.stderr.decode(errors="replace").strip().splitlines() or ["without a word"])[-1]
     how = _signal(-ended.returncode) if ended.returncode < 0 else f"exit code {ended.returncode}"
-    raise NoAnswerError(f"its process ended by {how}: {said}")
+    advice = " (it needs cuBLAS: pip install nvidia-cublas)" if "cublas" in said else ""
+    raise NoAnswerError(f"its process ended by {how}: {said}{advice}")
 
 
 def _signal(number: int) -> str:

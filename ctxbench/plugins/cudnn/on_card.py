@@ -5,10 +5,14 @@ from dataclasses import replace
 
 import torch
 
-from ctxbench.plugins.cudnn.ask import Answers, NoAnswerError, ask
-from ctxbench.plugins.cudnn.choice import CALLS, Workspace, convolutions, workspace
+from ctxbench.base.notes import Note
+from ctxbench.devices.cuda import Cuda
+from ctxbench.meta.calls import Operation
+from ctxbench.plugins.cudnn.ask import Answers, NoAnswerError, ask, cards
+from ctxbench.plugins.cudnn.attention import with_attention
+from ctxbench.plugins.cudnn.choice import CALLS, Workspace, asked_of, not_compared, workspace
 from ctxbench.plugins.cudnn.library import CudnnChoice, CudnnConvolution
-from ctxbench.plugins.memory.kernels import MemoryRules
+from ctxbench.plugins.memory.convention import ON_THIS_CARD
 from ctxbench.plugins.memory.profile import MIB, MemoryProfile, MemoryStep
 
 LIBRARY = "cuDNN convolution"
@@ -16,33 +20,43 @@ LIBRARY = "cuDNN convolution"
 COMPARED, VERSIONS = "h200", ("9.19.", "9.20.")
 # A smaller part of the peak gets no mark.
 WORTH_NAMING = 0.01
-ROUND = MemoryRules("cuda").round
 
 
 def with_workspaces(profile: MemoryProfile, card: str, tf32: bool) -> MemoryProfile:
-    """The profile with cuDNN's workspaces of each convolution on a card, or with a sentence on why there are none."""
-    if profile.device != "cuda" or LIBRARY not in profile.workspaces:
+    """The profile with cuDNN's workspaces of each convolution on a card, or with a note on why there are none."""
+    if profile.device != "cuda":
         return profile
-    asked = {at: convolutions(step.call, tf32) for at, step in enumerate(profile.timeline) if step.call.packet in CALLS}
+    if card in cards():
+        profile = with_attention(profile, cards()[card]["deviceVer"])
+    if LIBRARY not in profile.workspaces:
+        return profile
+    asked = asked_in(profile, tf32)
     questions = list(dict.fromkeys(each for some in asked.values() for each in some or ()))
     try:
         _check_settings()
         answers = ask(card, questions) if questions else [Answers("", {})]
     except NoAnswerError as error:
-        return replace(profile, told=[*profile.told, f"cuDNN was not asked for its workspaces on {card}: {error}."])
-    told = [
-        {each: workspace(each, choice) for each, choice in some.choices.items() if isinstance(choice, CudnnChoice)}
-        for some in answers
-    ]
+        return replace(profile, told=[*profile.told, Note("cudnn_not_asked", {"card": card, "reason": str(error)})])
+    told = [_workspaces(each, card) for each in answers]
     found, *others = (_with_each(profile, asked, each) for each in told)
-    said = [*_sentences(card, answers[0].version, told[0])] if told[0] else []
+    said = [*_notes(card, answers[0].version, told[0])] if told[0] else []
     for other, some, own in zip(others, answers[1:], told[1:], strict=True):
         differ = sum(each.bytes != told[0][at].bytes for at, each in own.items() if at in told[0])
-        said.append(
-            f"With cuDNN {some.version} the peak is {other.peak_bytes / MIB:,.1f} MiB, and {differ} of {len(own)} "
-            "convolutions take another workspace."
-        )
-    return replace(found, told=[*profile.told, *said])
+        values = {"version": some.version, "mib": other.peak_bytes / MIB, "differ": differ, "count": len(own)}
+        said.append(Note("cudnn_other", values))
+    return replace(found, told=[*profile.told, *said, *found.told])
+
+
+def asked_in(profile: MemoryProfile, tf32: bool) -> dict[int, list[CudnnConvolution] | None]:
+    """Convolutions that cuDNN is asked for each step, by its place; None where who computes it is not known."""
+    return {at: asked_of(step.call, tf32) for at, step in enumerate(profile.timeline) if step.call.packet in CALLS}
+
+
+def _workspaces(answers: Answers, card: str) -> dict[CudnnConvolution, Workspace]:
+    """The workspaces of the convolutions that cuDNN has a kernel for."""
+    processors = cards()[card]["multiProcessorCount"] if answers.choices else 0
+    choices = ((asked, each) for asked, each in answers.choices.items() if isinstance(each, CudnnChoice))
+    return {asked: workspace(asked, choice, processors) for asked, choice in choices}
 
 
 def _check_settings() -> None:
@@ -58,60 +72,63 @@ def _with_each(
     asked: Mapping[int, list[CudnnConvolution] | None],
     found: Mapping[CudnnConvolution, Workspace],
 ) -> MemoryProfile:
-    """The profile with the workspaces that were found; `asked` has the convolutions of steps by their place."""
-    steps, most = list(profile.timeline), list(profile.timeline)
+    """The profile with the workspaces that were found; `asked` has the convolutions of steps by their place.
+
+    Its one note, where that is worth naming, tells the peak with the least and the most that a GPU took.
+    """
+    steps = list(profile.timeline)
+    ends = [steps, [*steps], [*steps]]
     marks = dict(profile.marks)
     for at, some in asked.items():
+        step = steps[at]
         if some is None or any(each not in found for each in some):
-            marks[steps[at].op] = "who computes this convolution, or what it takes, is not known"
-        else:
-            most[at] = _with(steps[at], [found[each].most for each in some])
-            steps[at] = _with(steps[at], [found[each].bytes for each in some])
-    marks |= _may_be_higher(steps, most)
+            marks[step.op] = "who computes this convolution, or what it takes, is not known"
+            continue
+        for one, key in zip(ends, ("bytes", "least", "most"), strict=True):
+            one[at] = _with(step, [getattr(found[each], key) for each in some])
+        if some and (kind := not_compared(step.call)):
+            marks[step.op + ON_THIS_CARD] = f"no GPU was compared with what cuDNN says of convolutions: {kind}"
+    peak, low, high = (max(step.live_bytes for step in each) for each in ends)
+    told = []
+    if low < (1 - WORTH_NAMING) * peak or high > (1 + WORTH_NAMING) * peak:
+        lifted = {step.op for step in ends[2] if step.live_bytes > (1 + WORTH_NAMING) * peak}
+        lowered = {step.op for step in steps if step.live_bytes > low} if low < (1 - WORTH_NAMING) * peak else set()
+        why = "a GPU may take another workspace than cuDNN says without one"
+        marks |= dict.fromkeys([op + ON_THIS_CARD for op in sorted(lifted | lowered)], why)
+        told.append(Note("cudnn_range", {"low": low / MIB, "high": high / MIB}))
     libraries = {name: size for name, size in profile.workspaces.items() if name != LIBRARY}
-    return replace(profile, timeline=steps, marks=marks, workspaces=libraries)
-
-
-def _may_be_higher(steps: Sequence[MemoryStep], most: Sequence[MemoryStep]) -> dict[str, str]:
-    """A mark for each operator that may lift the peak by a share worth naming; `most` are steps at their highest."""
-    found: dict[str, int] = {}
-    peak = max(step.live_bytes for step in steps)
-    for step in most:
-        if step.live_bytes > (1 + WORTH_NAMING) * peak:
-            found[step.op] = max(step.live_bytes, found.get(step.op, 0))
-    why = "a GPU may take a larger workspace than cuDNN says without one, by what an H200 took: up to"
-    return {op: f"{why} {size / MIB:,.1f} MiB" for op, size in found.items()}
+    return replace(profile, timeline=steps, marks=marks, workspaces=libraries, told=told)
 
 
 def _with(step: MemoryStep, sizes: Sequence[int]) -> MemoryStep:
     """A step whose convolutions take so many bytes each, one after the other, each before the outputs of later ones."""
-    outputs = [ROUND(each.numel() * each.itemsize) for each in step.call.out]
-    most = max((ROUND(size) - sum(outputs[at + 1 :]) for at, size in enumerate(sizes)), default=0)
+    outputs = [Cuda.in_blocks(each.numel() * each.itemsize) for each in step.call.out]
+    most = max((Cuda.in_blocks(size) - sum(outputs[at + 1 :]) for at, size in enumerate(sizes)), default=0)
     if most <= 0:
         return replace(step, workspace=0)
     # the sums of a bias's gradient are made after the workspace is freed, copies of arguments before it is taken
     with_bias = step.call.operator == "convolution_backward" and step.call.args[10][2]
-    inner = max(step.inner, (most,), key=sum) if with_bias else (*step.inner, most)
+    inner = max(step.inner, (*_copies(step.call), most), key=sum) if with_bias else (*step.inner, most)
     more = sum(inner) - sum(step.inner)
     return replace(step, inner=inner, live_bytes=step.live_bytes + more, workspace=0)
 
 
-def _sentences(card: str, version: str, found: Mapping[CudnnConvolution, Workspace]) -> Iterator[str]:
-    """Sentences on who was asked, the largest workspace, and what is not cuDNN's own answer."""
+def _copies(call: Operation) -> list[int]:
+    """Copies of a gradient's arguments that are not contiguous, where it is not computed with channels last."""
+    maps = call.args[:3]
+    is_last = any(each.is_channels_last for each in maps[1:])
+    return [Cuda.in_blocks(each.numel() * each.itemsize) for each in maps if not (is_last or each.is_contiguous)]
+
+
+def _notes(card: str, version: str, found: Mapping[CudnnConvolution, Workspace]) -> Iterator[Note]:
+    """Notes on who was asked, the largest workspace, and what is not cuDNN's own answer."""
     asked, largest = max(found.items(), key=lambda each: each[1].bytes)
-    most = f"at most {largest.bytes / MIB:,.1f} MiB, in engine {largest.engine} ({_said(asked)})"
-    yield (
-        f"cuDNN {version} was asked without a GPU what {len(found)} convolutions take on {card}: "
-        f"{most if largest.bytes else 'nothing'}."
-    )
-    if ruled := [each for each in found.values() if each.by_rule]:
-        yield (
-            f"{len(ruled)} of these engines it refuses without a device (cuBLAS's, Winograd's in steps, depthwise "
-            "ones): a rule tells their workspace, up to "
-            f"{max(each.bytes for each in ruled) / MIB:,.1f} MiB."
-        )
+    values = {"version": version, "card": card, "count": len(found), "mib": largest.bytes / MIB}
+    yield Note("cudnn_asked", {**values, "engine": largest.engine, "convolution": _said(asked)})
+    if ruled := [each.bytes for each in found.values() if each.by_rule]:
+        yield Note("cudnn_rule", {"count": len(ruled), "mib": max(ruled) / MIB})
     if card != COMPARED or not version.startswith(VERSIONS):
-        yield f"These workspaces were compared with an {COMPARED.upper()} and cuDNN {VERSIONS[0]}x alone."
+        yield Note("cudnn_elsewhere")
 
 
 def _said(asked: CudnnConvolution) -> str:

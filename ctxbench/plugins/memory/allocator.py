@@ -56,7 +56,7 @@ class CachingAllocator:
 
     def malloc(self, request: int) -> Block:
         """Give a block for so many bytes."""
-        size = max(Cuda.block_bytes, -(-request // Cuda.block_bytes) * Cuda.block_bytes)
+        size = max(Cuda.block_bytes, Cuda.in_blocks(request))
         block = self._found(size, size <= SMALL) or self._new(size, size <= SMALL)
         rest = block.bytes - size
         is_split = rest >= Cuda.block_bytes if block.is_small else rest > SMALL and not self._is_whole(size)

@@ -18,7 +18,12 @@ from ctxbench.meta.fused_attention import is_fusible, takes_three_dimensions
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.tracker import Tracker
 
-_NAME = "scaled_dot_product_attention"
+ATTENTION = "scaled_dot_product_attention"
+# The reason of its mark where only the card decides who computes it.
+TAKES_CUDNN = (
+    "on compute capability 9.0 and 10.x PyTorch takes cuDNN's kernel, whose workspace is not known, unless "
+    "torch.nn.attention.sdpa_kernel switches it off"
+)
 _HALF = (torch.float16, torch.bfloat16)
 _unfused = functional.scaled_dot_product_attention
 
@@ -56,7 +61,7 @@ def attend(
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         return flash(*maps, *options, attn_mask=mask, scale=scale)[0]  # type: ignore[no-any-return]  # PyTorch's
     if path == SDPBackend.CUDNN_ATTENTION:
-        raise UnpredictableError(f"{_NAME} takes cuDNN's kernel, whose workspace is not known; measure the peak")
+        raise UnpredictableError(f"{ATTENTION} takes cuDNN's kernel, whose workspace is not known; measure the peak")
     _mark_device(tracker.marks, maps, dropout_p)
     if path == SDPBackend.FLASH_ATTENTION:
         return _flash(*maps, *options, scale)
@@ -140,19 +145,18 @@ def _first(able: Mapping[Any, bool]) -> SDPBackend:
         for backend, takes in able.items():
             if int(backend) == number and takes:
                 return backend  # type: ignore[no-any-return]  # its type has no int() in PyTorch's stubs
-    raise UnpredictableError(f"no path of {_NAME} that is switched on takes these arguments")
+    raise UnpredictableError(f"no path of {ATTENTION} that is switched on takes these arguments")
 
 
 def _mark_device(marks: dict[str, str], maps: tuple[Tensor, ...], dropout: float) -> None:
     query = maps[0]
     sizes = [tensor.shape[-1] for tensor in maps]
     if torch.backends.cuda.cudnn_sdp_enabled() and query.dtype in _HALF and not any(size % 8 for size in sizes):
-        marks[_NAME] = (
-            "on compute capability 9.0 and 10.x PyTorch takes cuDNN's kernel, whose workspace is not known, unless "
-            "torch.nn.attention.sdpa_kernel switches it off"
-        )
+        marks[ATTENTION] = TAKES_CUDNN
     elif query.dtype in _HALF and max(sizes) > 192 and torch.is_grad_enabled():
-        marks[_NAME] = "on compute capability 8.6, 8.9 and 12.x heads above 192 channels take another path in training"
+        marks[ATTENTION] = (
+            "on compute capability 8.6, 8.9 and 12.x heads above 192 channels take another path in training"
+        )
 
 
 def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import nn
 
-from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note
@@ -49,7 +48,7 @@ def memory(
     The pass is drawn into the file `plot`. With `room`, in bytes, the case has the largest batch that fits into it. On
     a `card` the peak has the workspaces that plugins know of.
     """
-    tf32, name = case.dtype in (TF32, TF32_CONVOLUTIONS), card.name if card else ""
+    name = card.name if card else ""
     options: dict[str, Any] = {"mode": mode, "device": target, "autocast": case.autocast_dtype, "optimizer": optimizer}
 
     def plain(of: Case) -> MemoryProfile:
@@ -57,7 +56,7 @@ def memory(
         return predict_peak(with_loss(model, loss), *inputs, **options)
 
     def predict(of: Case) -> MemoryProfile:
-        return on_card(plain(of), name, tf32)
+        return on_card(plain(of), name, case.dtype)
 
     try:
         limit: list[Shown] = []
@@ -66,7 +65,7 @@ def memory(
         model, x = case.on_meta()
         profile = predict(case)
         allocated = profile.allocated_bytes
-        lower = remedies(with_loss(model, loss), x, profile=profile, card=name, tf32=tf32, **options)
+        lower = remedies(with_loss(model, loss), x, profile=profile, card=name, dtype=case.dtype, **options)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     about = f"{case.title} {list(case.shape)} {case.computed_in}, {described(mode, loss, optimizer)}"
@@ -76,7 +75,10 @@ def memory(
             value=Number(allocated, origin="predicted"),
         ),
         *_held(profile),
-        *(map(Shown, (card.fits(allocated, profile.needed_bytes), *card.beside(optimizer))) if card else ()),
+        *(
+            Shown(f"- {each}")
+            for each in ((card.fits(allocated, profile.needed_bytes), *card.beside(optimizer)) if card else ())
+        ),
         *limit,
         _at_the_peak(profile),
     ]
@@ -97,16 +99,20 @@ def memory(
     return parts
 
 
-def largest(case: Case, mode: Mode, device: MemoryDevice, room: int) -> int:
-    """The largest batch that needs at most `room` bytes, as predicted; one without a prediction does not fit."""
+def largest(case: Case, mode: Mode, device: MemoryDevice, room: int, cards: Sequence[str]) -> int:
+    """The largest batch that needs at most `room` bytes, as predicted; one without a prediction does not fit.
 
-    def peak_of(batch: int) -> float:
+    The libraries of each of the `cards` are asked.
+    """
+
+    def peak_of(batch: int, *names: str) -> float:
         with suppress(Exception):
             model, *inputs = replace(case, shape=(batch, *case.shape[1:])).on_meta()
-            return predict_peak(model, *inputs, mode=mode, device=device, autocast=case.autocast_dtype).needed_bytes
+            plain = predict_peak(model, *inputs, mode=mode, device=device, autocast=case.autocast_dtype)
+            return max(on_card(plain, name, case.dtype).needed_bytes for name in names or [""])
         return math.inf
 
-    return largest_batch(peak_of, room)
+    return largest_batch(peak_of, lambda batch: peak_of(batch, *cards), room)
 
 
 def _with_largest_batch(
@@ -114,16 +120,14 @@ def _with_largest_batch(
 ) -> tuple[Case, list[Shown]]:
     """The case with the largest batch that needs at most `room` bytes, and a sentence on it and the next one.
 
-    `plain` predicts without the workspaces of a card, for which libraries are asked anew at each batch.
+    `plain` predicts without the workspaces of a card.
     """
 
     def of(batch: int) -> Case:
         return replace(case, shape=(batch, *case.shape[1:]))
 
     peak_of = cache(lambda batch: predict(of(batch)).needed_bytes)
-    found = most = largest_batch(lambda batch: plain(of(batch)).needed_bytes, room)
-    if most and peak_of(most) > room:
-        found = largest_batch(lambda batch: peak_of(batch) if batch < most else math.inf, room)
+    found = largest_batch(lambda batch: plain(of(batch)).needed_bytes, peak_of, room)
     if not found:
         raise UsageError(f"a batch of one takes {_mib(peak_of(1))} MiB, and {_mib(int(room))} MiB are there for it")
     more = f"; {found + 1} would take {_mib(peak_of(found + 1))} MiB" if found < MOST_IMAGES else ", the most tried"
@@ -137,6 +141,13 @@ def _held(profile: MemoryProfile) -> list[Shown]:
     lines = []
     if (reserved := profile.held.reserved) is not None:
         lines.append(Shown(f"- For it and its input the process reserves {_mib(reserved)} MiB of the device."))
+    else:
+        lines.append(
+            Shown(
+                "- With expandable segments the process reserves no less than this peak and its input, in pages of 2 "
+                "and 20 MiB; how much more is not predicted."
+            )
+        )
     if more := profile.allocated_bytes - profile.peak_bytes:
         lines.append(
             Shown(

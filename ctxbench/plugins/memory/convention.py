@@ -23,6 +23,8 @@ CONVENTION = convention()
 # Autograd nodes whose formula depends on whether their input holds zeros.
 BY_VALUES = frozenset(("ProdBackward0", "ProdBackward1", "CumprodBackward0"))
 UNDER_AUTOCAST = " under autocast"
+# What a library of a card may do otherwise than it is asked or a rule says.
+ON_THIS_CARD = " on this card"
 # Marks of what a pass on meta does otherwise than the device, which may hold less; any other is of memory that is not
 # counted.
 _OTHERWISE = BY_VALUES | {"channels_last", "group_norm", "max_pool1d", "scaled_dot_product_attention", "torch.compile"}
@@ -30,7 +32,7 @@ _OTHERWISE = BY_VALUES | {"channels_last", "group_norm", "max_pool1d", "scaled_d
 
 def is_bound(marks: Iterable[str]) -> bool:
     """Return whether a peak with these marks is a lower bound."""
-    return not any(mark in _OTHERWISE or mark.endswith(UNDER_AUTOCAST) for mark in marks)
+    return not any(mark in _OTHERWISE or mark.endswith((UNDER_AUTOCAST, ON_THIS_CARD)) for mark in marks)
 
 
 class UnpredictableError(RuntimeError):

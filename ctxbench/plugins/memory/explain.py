@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from ctxbench.devices.cpu import processor
 from ctxbench.plugins.memory.convention import is_bound
-from ctxbench.plugins.memory.profile import MIB, MemoryProfile
-from ctxbench.plugins.memory.remedy import WORTH_NAMING, by_line, saved_lines
+from ctxbench.plugins.memory.profile import MIB, MemoryProfile, MemoryStep
+from ctxbench.plugins.memory.remedy import PRODUCTS, WORTH_NAMING, by_line, saved_lines
 
 
 def explain(profile: MemoryProfile) -> list[str]:
@@ -78,8 +78,19 @@ def _saved_maps(profile: MemoryProfile) -> Iterator[str]:
 def _inside_kernel(profile: MemoryProfile) -> Iterator[str]:
     step = profile.timeline[profile.peak_step]
     if sum(step.inner) >= WORTH_NAMING * profile.peak_bytes:
-        advice = "" if "scaled_dot_product" in step.op else "; a fused or chunked form of this operator would not"
-        yield f"{step.op} allocates {' + '.join(_mib(size) for size in step.inner)} inside its kernel{advice}."
+        sizes = " + ".join(_mib(size) for size in step.inner)
+        yield f"{step.op} allocates {sizes} inside its kernel{_advice(step)}."
+
+
+def _advice(step: MemoryStep) -> str:
+    """Words on the blocks inside a kernel: what they are, or what would need none."""
+    if "scaled_dot_product" in step.op:
+        return ""
+    if "convolution" in step.op:
+        return ": copies of maps that are not contiguous, sums of a bias's gradient, and a library's workspace if asked"
+    if step.call.packet in PRODUCTS:
+        return ": copies of arguments, which contiguous ones do not need"
+    return "; a fused or chunked form of this operator would not"
 
 
 def _not_included(profile: MemoryProfile) -> Iterator[str]:
@@ -94,7 +105,7 @@ def _not_included(profile: MemoryProfile) -> Iterator[str]:
             f"Up to {_mib(profile.high_bytes)} if cuDNN computes wide 3x3 convolutions by Winograd's algorithm in "
             "separate steps, whose workspace is not in the peak."
         )
-    yield from profile.told
+    yield from map(str, profile.told)
     for name, size in profile.workspaces.items():
         yield f"Not included in the peak: the workspace of {name} ({size})."
 

@@ -324,7 +324,7 @@ class MemoryRules:
 
     def round(self, size: int) -> int:
         """The block that a request takes: CUDA's caching allocator gives multiples of a block."""
-        return size if self.device == "cpu" else -(-size // Cuda.block_bytes) * Cuda.block_bytes
+        return size if self.device == "cpu" else Cuda.in_blocks(size)
 
     def workspaces(self, operators: set[str]) -> dict[str, str]:
         """The libraries that these operators call, and their memory that is not in the predicted peak."""

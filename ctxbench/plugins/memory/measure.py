@@ -1,6 +1,6 @@
 """Measured peak memory on the tensors' own device, under the same convention as the prediction."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,7 @@ def measure_allocation(module: nn.Module, *inputs: Any, mode: Mode) -> MeasuredP
         before, after = requested[0], device.requested_bytes()
     requests = after[1] - before[0] if before and after else None
     return MeasuredPeak(
-        _weight_bytes(module, device.block_bytes) + allocated,
+        _weight_bytes(module, device.in_blocks) + allocated,
         None if requests is None else _weight_bytes(module) + requests,
     )
 
@@ -72,6 +72,6 @@ def _tensors(inputs: Sequence[Any]) -> list[torch.Tensor]:
     return [each for each in inputs if isinstance(each, torch.Tensor)]
 
 
-def _weight_bytes(module: nn.Module, block: int = 1) -> int:
+def _weight_bytes(module: nn.Module, taken: Callable[[int], int] = int) -> int:
     storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for _, tensor in weight_tensors(module)}
-    return sum(-(-storage.nbytes() // block) * block for storage in storages.values())
+    return sum(taken(storage.nbytes()) for storage in storages.values())

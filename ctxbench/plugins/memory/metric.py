@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ctxbench import devices
 from ctxbench.base.mode import MODES, NOUNS, Mode
 from ctxbench.base.notes import Note
 from ctxbench.model.messages import Doing, Timeline, TimelineStep
@@ -31,22 +33,33 @@ def pass_of(
     return measurement.once(f"pass {mode} {device}", lambda: predict_peak(*measurement.on_meta, **options))
 
 
+def card_of(device: str) -> str:
+    """The name of a GPU that is known by its data sheet alone; "" for any other device."""
+    return next((name for name, sheet in devices.sheets([device]).items() if sheet.backend == "cuda"), "")
+
+
 def count(measurement: Measurement) -> None:
-    """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs."""
+    """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs.
+
+    On a card that is known by its data sheet the peak has what libraries take there; notes say who was asked.
+    """
     from ctxbench.plugins.memory.convention import UnpredictableError
+    from ctxbench.plugins.memory.predict import on_card
 
     if note := outside_convention(measurement):
         measurement.mark_missing([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
         return
     target = measurement.settings.memory_device
+    card, dtype = card_of(measurement.case.device), measurement.case.dtype
     is_cast = measurement.case.autocast_dtype is not None
     measurement.report({"memory_predicted_for": target}, *[Note("autocast_cuda")] * is_cast)
     peaks: list[int] = []
     marks: dict[str, None] = {}
     for mode in MODES:
         try:
-            profile, today = [pass_of(measurement, mode, device) for device in (target, "cuda")]
-            then, now = profile.allocated_bytes, today.allocated_bytes
+            found = {name: on_card(pass_of(measurement, mode, name), card, dtype) for name in {target, "cuda"}}
+            profile = found[target]
+            then, now = profile.allocated_bytes, found["cuda"].allocated_bytes
         except UnpredictableError as error:
             note = Note("no_memory_mode", {"mode": mode, "reason": str(error)}, about=f"memory_{mode}")
             measurement.mark_missing([f"memory_{mode}_predicted_bytes"], note)
@@ -57,6 +70,7 @@ def count(measurement: Measurement) -> None:
         high = [Note("memory_workspace", {"mib": profile.high_bytes / 2**20}, f"memory_{mode}")]
         may_be_higher = profile.high_bytes > profile.peak_bytes
         notes = [Note("memory_unchecked", {"reason": each}, f"memory_{mode}") for each in profile.unchecked]
+        notes += [replace(each, about=f"memory_{mode}") for each in profile.told]
         notes += [*_change_since(now, then, mode), *high * may_be_higher]
         measurement.report(values, *notes)
         measurement.emit(Timeline(mode, _timeline(profile.timeline)))

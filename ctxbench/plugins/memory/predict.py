@@ -9,6 +9,7 @@ from torch import nn
 from torch.autograd.function import BackwardCFunction
 
 from ctxbench.base.call_sites import CallSites
+from ctxbench.base.dtypes import IN_TF32
 from ctxbench.base.errors import text_of
 from ctxbench.base.garbage import collector_off
 from ctxbench.base.mode import Mode
@@ -118,10 +119,13 @@ def predict_peak(
     )
 
 
-def on_card(profile: MemoryProfile, card: str, tf32: bool) -> MemoryProfile:
-    """The profile with what plugins know of the workspaces of a card, by the name of its data sheet; "" is none."""
+def on_card(profile: MemoryProfile, card: str, dtype: str = "float32") -> MemoryProfile:
+    """The profile with what plugins know of the workspaces of a card, by the name of its data sheet; "" is none.
+
+    `dtype` is the word for the case's, which says whether convolutions are in TF32.
+    """
     for told_by in loaded("workspaces") if card else ():
-        profile = told_by(profile, card, tf32)
+        profile = told_by(profile, card, dtype in IN_TF32)
     return profile
 
 

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Literal
 
 from ctxbench.base.call_sites import CallSite
+from ctxbench.base.notes import Note
 from ctxbench.meta.calls import Operation
 from ctxbench.plugins.memory.allocator import AllocatorPeak, Block, CachingAllocator, options
 
@@ -101,7 +102,7 @@ class MemoryProfile:
     `unfused` are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those
     that call a scan of `ctxbench.meta.scan`, with the bytes that a fused kernel would read and write in the pass.
     `unchecked` are sentences on a PyTorch or a processor that the rules of kernels were not compared with. So many
-    parameters are `trained`: in training, each gets a gradient. `told` are sentences on what libraries take on a card.
+    parameters are `trained`: in training, each gets a gradient. `told` are notes on what libraries take on a card.
     Operators are `replaced` where those that ran may have other products than a count of the module's own takes.
     """
 
@@ -117,7 +118,7 @@ class MemoryProfile:
     scans: dict[str, int] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     trained: int = 0
-    told: list[str] = field(default_factory=list)
+    told: list[Note] = field(default_factory=list)
     replaced: bool = False
     given: tuple[int, ...] = ()
 

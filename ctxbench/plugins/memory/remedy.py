@@ -42,18 +42,19 @@ def remedies(
     optimizer: str = "",
     profile: MemoryProfile | None = None,
     card: str = "",
-    tf32: bool = False,
+    dtype: str = "float32",
 ) -> list[Remedy]:
     """The changes that lower the peak, the largest effect first; the changed module is predicted again for each.
 
     Tried: in-place activations, checkpointing each block or what one line saves, fused attention and scans, half
     precision, half the batch. A change that is not possible for the module, or does not lower the peak, is left out.
-    `profile` is that of the module as it is, if it is known; on a `card` each has the workspaces of `on_card`.
+    `profile` is that of the module as it is, if it is known; on a `card` each has the workspaces of `on_card`, for a
+    case of this `dtype`.
     """
 
     def profile_of(changed: nn.Module, *given: Any) -> MemoryProfile:
         found = predict_peak(changed, *given, mode=mode, device=device, autocast=autocast, optimizer=optimizer)
-        return on_card(found, card, tf32)
+        return on_card(found, card, dtype)
 
     profile = profile or profile_of(module, *inputs)
     peak = profile.peak_bytes

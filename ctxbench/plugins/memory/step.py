@@ -1,5 +1,6 @@
 """Parts of a training step beside the pass of its module, by name. Imports no torch."""
 
+import math
 from collections.abc import Callable
 
 from ctxbench.base.errors import UsageError, unknown
@@ -31,8 +32,20 @@ def described(mode: str, loss: str, optimizer: str) -> str:
     return " with ".join([words[0], " and ".join(words[1:])]) if words[1:] else words[0]
 
 
-def largest_batch(peak_of: Callable[[int], float], room: float) -> int:
-    """The largest batch up to MOST_IMAGES whose peak is at most `room`, if a larger batch takes more; 0 if none is."""
+def largest_batch(plain: Callable[[int], float], peak_of: Callable[[int], float], room: float) -> int:
+    """The largest batch up to MOST_IMAGES whose peak is at most `room`, if a larger batch takes more; 0 if none is.
+
+    `plain` is the peak without what libraries take, which are asked anew at each batch: it says where to begin.
+    """
+    found = _largest(plain, room)
+    if found and peak_of(found) > room:
+        return _largest(lambda batch: peak_of(batch) if batch < found else math.inf, room)
+    while 0 < found < MOST_IMAGES and peak_of(found + 1) <= room:
+        found += 1
+    return found
+
+
+def _largest(peak_of: Callable[[int], float], room: float) -> int:
     fits, above = 0, 1
     while above <= MOST_IMAGES and peak_of(above) <= room:
         fits, above = above, 2 * above

@@ -10,9 +10,10 @@ from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import CONFIDENCE_SDS, significant
 from ctxbench.model.case import Case
+from ctxbench.plugins.memory.cards import Card
 from ctxbench.plugins.memory.convention import UnpredictableError
-from ctxbench.plugins.memory.predict import predict_peak
-from ctxbench.plugins.memory.profile import MemoryProfile
+from ctxbench.plugins.memory.predict import on_card, predict_peak
+from ctxbench.plugins.memory.profile import MIB, MemoryProfile
 from ctxbench.plugins.memory.step import described
 from ctxbench.plugins.memory.training import with_loss
 from ctxbench.plugins.predict.operators import operators_in
@@ -24,8 +25,8 @@ from ctxbench.table.shown import CellKind, Shown
 LISTED_GROUPS, LEAST_SHARE = 15, 0.01
 
 
-def time(case: Case, mode: Mode, sheet: DeviceSpec, loss: str, optimizer: str) -> list[Shown]:
-    """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
+def time(case: Case, mode: Mode, name: str, sheet: DeviceSpec, loss: str, optimizer: str) -> list[Shown]:
+    """The predicted time with its band, where it goes by operator, whether it fits, and what a reader must know."""
     try:
         module, *inputs = case.on_meta()
         options: dict[str, Any] = {"device": sheet.backend, "autocast": case.autocast_dtype, "optimizer": optimizer}
@@ -47,12 +48,22 @@ def time(case: Case, mode: Mode, sheet: DeviceSpec, loss: str, optimizer: str) -
     ]
     if not found.is_launch_bound:
         parts.append(Shown(_safe_order(found)))
-    for sentence in _fused_scans(memory, found, sheet):
+    for sentence in (*_room(memory, name, sheet, case.dtype), *_fused_scans(memory, found, sheet)):
         parts.append(Shown(f"- {sentence}"))
     for note in [*found.notes(), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
         parts.append(Shown(f"- {note}"))
     parts.append(Shown("See docs/plugins/predict.md."))
     return parts
+
+
+def _room(memory: MemoryProfile, name: str, sheet: DeviceSpec, dtype: str) -> Iterator[str]:
+    """The peak on a card with what libraries take there, and whether the pass fits."""
+    if sheet.backend != "cuda":
+        return
+    memory = on_card(memory, name, dtype)
+    yield f"Its predicted peak is {memory.allocated_bytes / MIB:,.1f} MiB (ctxbench memory --for {name} explains it)."
+    yield Card(name, sheet.title, sheet.backend, sheet.memory_gib).fits(memory.allocated_bytes, memory.needed_bytes)
+    yield from map(str, memory.told)
 
 
 def _by_operator(found: PassTime) -> Shown:

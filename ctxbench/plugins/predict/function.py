@@ -62,4 +62,4 @@ def predict_time(
     with IsolatedLoader() as loader:
         case = api.case_of(module, hparams, shape=shape, dtype=dtype, memory_format=memory_format, network=network)
         # a prediction for a CPU is for the kernels of the one at hand
-        return api.number(loader, case, "time", mode, device, loss, optimizer, keep=device.backend != "cpu")
+        return api.number(loader, case, "time", mode, target, device, loss, optimizer, keep=device.backend != "cpu")

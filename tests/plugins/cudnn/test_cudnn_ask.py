@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from ctxbench import devices
 from ctxbench.plugins.cudnn import ask as module
-from ctxbench.plugins.cudnn.ask import NoAnswerError, ask, cards, folders
+from ctxbench.plugins.cudnn.ask import NoAnswerError, ask, cards, folders, identities
 from ctxbench.plugins.cudnn.library import NAME, CudnnChoice, CudnnConvolution
 
 ROOT = Path(__file__).parents[3]
@@ -53,6 +52,10 @@ def test_the_program_gets_the_card_and_nothing_of_cudnn_s_settings(
     [
         ("import os\nos.abort()\n", "its process ended by SIGABRT: without a word"),
         ("import sys\nsys.exit('Cannot load symbol x')\n", "its process ended by exit code 1: Cannot load symbol x"),
+        (
+            "import os, sys\nprint('Cannot load symbol cublasLtGetVersion', file=sys.stderr, flush=True)\nos.abort()\n",
+            r"ended by SIGABRT: Cannot load symbol cublasLtGetVersion \(it needs cuBLAS: pip install nvidia-cublas\)",
+        ),
         ("print(91900)\n", "its process ended by exit code 0: without a word"),
     ],
 )
@@ -80,20 +83,48 @@ def test_what_was_answered_is_kept_until_the_library_changes(
     program.write_text(f"{ANSWERS}print('[3, 4, []]')\n")
     assert ask("h200", [ASKED])[0].choices[ASKED] == CudnnChoice(1, 2)
     assert ask("t4", [ASKED])[0].choices[ASKED] == CudnnChoice(3, 4)
+    before = identities()
     (tmp_path / NAME).write_bytes(b"another version")
     assert ask("h200", [ASKED])[0].choices[ASKED] == CudnnChoice(3, 4)
+    assert identities() != before
+    (tmp_path / NAME).unlink()
+    assert "where there is no libcudnn" in identities()[0]
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_only_what_is_not_kept_is_asked_again(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CTXBENCH_NO_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program.write_text(f"{ANSWERS}print('[1, 2, []]')\n")
+    ask("h200", [ASKED])
+    program.write_text(f"{ANSWERS}assert len(lines) == 2\nprint('[3, 4, []]')\n")
+    other = replace(ASKED, last=True)
+    (found,) = ask("h200", [other, ASKED])
+    assert (found.version, found.choices) == ("9.19.0", {other: CudnnChoice(3, 4), ASKED: CudnnChoice(1, 2)})
+
+
 def test_a_folder_that_cannot_be_written_keeps_nothing_and_stops_nothing(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CTXBENCH_NO_CACHE", raising=False)
     cache = tmp_path / "cache"
-    cache.mkdir(mode=stat.S_IREAD | stat.S_IEXEC)
+    cache.write_bytes(b"")  # a file, into which root cannot write either
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    program.write_text(f"{ANSWERS}print('[1, 2, []]')\n")
-    assert ask("h200", [ASKED])[0].choices[ASKED] == CudnnChoice(1, 2)
+    for engine in (1, 2):
+        program.write_text(f"{ANSWERS}print('[{engine}, 2, []]')\n")
+        assert ask("h200", [ASKED])[0].choices[ASKED] == CudnnChoice(engine, 2)
+
+
+def test_a_folder_is_that_of_the_library_or_of_its_wheel_and_none_asks_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / module.IN_A_WHEEL
+    inner.mkdir(parents=True)
+    (inner / NAME).write_bytes(b"")
+    monkeypatch.setenv(module.FOLDER_ENV, os.pathsep.join([str(tmp_path), str(inner)]))
+    assert folders() == [inner.resolve()] * 2
+    monkeypatch.setenv(module.FOLDER_ENV, "none")
+    with pytest.raises(NoAnswerError, match="CTXBENCH_CUDNN is none"):
+        folders()
 
 
 def test_a_place_without_the_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

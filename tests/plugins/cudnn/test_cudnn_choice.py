@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from ctxbench.base.disk import read_text
-from ctxbench.meta.calls import Writer
-from ctxbench.plugins.cudnn.choice import convolutions, is_own_kernel, workspace
+from ctxbench.meta.calls import Operation, Writer
+from ctxbench.plugins.cudnn.ask import cards
+from ctxbench.plugins.cudnn.choice import asked_of, convolutions, is_own_kernel, not_compared, workspace
 from ctxbench.plugins.cudnn.library import CudnnChoice, CudnnConvolution
 
 ROOT = Path(__file__).parents[3]
@@ -37,9 +38,9 @@ def known() -> list[tuple[dict[str, str], CudnnConvolution, CudnnChoice]]:
 
 
 def test_the_rule_finds_engines_and_bytes_of_an_h200() -> None:
-    engines, taken, before, above, exact_float32 = 0, 0, 0, 0, []
+    engines, taken, before, above, below, exact_float32 = 0, 0, 0, 0, 0, []
     for row, asked, choice in known():
-        told = workspace(asked, choice)
+        told = workspace(asked, choice, 132)
         is_own = is_own_kernel(asked, asked.image[1] // asked.weight[1])
         engines += told.engine == int(row["live_engine"])
         is_met = int(row["requested_bytes"]) == (0 if is_own else told.bytes)
@@ -48,7 +49,8 @@ def test_the_rule_finds_engines_and_bytes_of_an_h200() -> None:
         if asked.dtype == "float32" and not asked.tf32:
             exact_float32.append(is_met)
         above += int(row["requested_bytes"]) - told.most > 2**20
-    assert (engines, taken, before, above) == (1376, 1240, 880, 5)
+        below += told.least - int(row["requested_bytes"]) > 2**9 and not is_own
+    assert (engines, taken, before, above, below) == (1376, 1240, 880, 5, 0)
     assert len(exact_float32) == 353
     assert all(exact_float32)
 
@@ -89,13 +91,61 @@ def test_depthwise_convolutions_are_of_pytorch_or_of_cudnn(change: dict[str, Any
     assert not is_own_kernel(asked, 1)
 
 
-def asked_of(run: Any, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[CudnnConvolution] | None:
+def call_of(run: Any, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, last: bool = False) -> Operation:
     tensors = [torch.empty(shape, device="meta", dtype=dtype) for shape in shapes]
-    func, args = run(*tensors)
+    func, args = run(*(each.to(memory_format=torch.channels_last) if last else each for each in tensors))
     out = func(*args)
     outs = [each for each in (out if isinstance(out, tuple) else (out,)) if each is not None]
     given = tuple(each for each in args if isinstance(each, torch.Tensor))
-    return convolutions(Writer(lambda tensor: True).operation(func, args, given, outs), tf32=True)
+    return Writer(lambda tensor: True).operation(func, args, given, outs)
+
+
+def seen(*args: Any, **options: Any) -> list[CudnnConvolution] | None:
+    return convolutions(call_of(*args, **options), tf32=True)
+
+
+def plain(groups: int = 1, transposed: bool = False) -> Any:
+    """A convolution without padding, of as many dimensions as its weight."""
+
+    def run(image: Any, weight: Any) -> Any:
+        sides = weight.dim() - 2
+        steps = ([1] * sides, [0] * sides, [1] * sides)
+        return torch.ops.aten.convolution.default, (image, weight, None, *steps, transposed, [0] * sides, groups)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (call_of(plain(), (2, 4, 8, 8), (8, 4, 3, 3)), ""),
+        (call_of(plain(), (2, 4, 9), (8, 4, 3)), ""),
+        (call_of(plain(2), (2, 4, 8, 8), (8, 2, 3, 3)), ""),
+        (call_of(plain(), (2, 4, 8, 8), (8, 4, 3, 3), last=True), "channels last"),
+        (call_of(plain(), (2, 4, 5, 6, 7), (8, 4, 3, 3, 3)), "three dimensions"),
+        (call_of(plain(transposed=True), (2, 8, 8, 8), (8, 4, 2, 2)), "transposed"),
+    ],
+)
+def test_kinds_that_no_gpu_was_compared_with_are_named(call: Operation, kind: str) -> None:
+    assert not_compared(call) == kind
+    asked = asked_of(call, tf32=True)
+    assert asked
+    assert [each.last for each in asked] == [kind == "channels last"]
+
+
+def test_a_depthwise_convolution_is_seen_and_not_asked_about_where_pytorch_computes_it() -> None:
+    call = call_of(plain(8), (2, 8, 8, 8), (8, 1, 3, 3))
+    assert asked_of(call, tf32=True) == []
+    assert [each.weight for each in convolutions(call, tf32=True) or ()] == [(8, 1, 3, 3)]
+
+
+def test_a_card_with_fewer_processors_splits_a_gradient_less() -> None:
+    wide, weight = (1, 512, 128, 128), (512, 512, 1, 1)
+    asked = CudnnConvolution("weight", wide, weight, wide, (0, 0), (1, 1), (1, 1), "float32", True)
+    parts = [
+        workspace(asked, CudnnChoice(30, 0, (62,)), card["multiProcessorCount"]).bytes for card in cards().values()
+    ]
+    assert [(size - 512) / (4 * 512**2) for size in parts] == [9, 9, 7, 6, 6, 3]
 
 
 def test_a_backward_pass_asks_for_the_gradients_that_are_wanted() -> None:
@@ -106,7 +156,7 @@ def test_a_backward_pass_asks_for_the_gradients_that_are_wanted() -> None:
 
     shapes = ((2, 8, 4, 4), (2, 4, 8, 8), (8, 4, 3, 3))
     common = (shapes[1], shapes[2], shapes[0], (1, 1), (2, 2), (1, 1), "float32", True)
-    assert asked_of(run, *shapes) == [CudnnConvolution("image", *common), CudnnConvolution("weight", *common)]
+    assert seen(run, *shapes) == [CudnnConvolution("image", *common), CudnnConvolution("weight", *common)]
 
 
 def test_a_transposed_convolution_is_the_gradient_of_another() -> None:
@@ -114,20 +164,16 @@ def test_a_transposed_convolution_is_the_gradient_of_another() -> None:
         return torch.ops.aten.convolution.default, (image, weight, None, [2, 2], [0, 0], [1, 1], True, [0, 0], 1)
 
     wide, narrow = (2, 4, 16, 16), (2, 8, 8, 8)
-    found = asked_of(run, narrow, (8, 4, 2, 2), dtype=torch.bfloat16)
+    found = seen(run, narrow, (8, 4, 2, 2), dtype=torch.bfloat16)
     assert found == [CudnnConvolution("image", wide, (8, 4, 2, 2), narrow, (0, 0), (2, 2), (1, 1), "bfloat16", False)]
 
 
 def test_a_map_of_one_dimension_has_one_row_and_three_dimensions_stay() -> None:
-    def run(image: Any, weight: Any) -> Any:
-        sides = weight.dim() - 2
-        steps = ([1] * sides, [0] * sides, [1] * sides)
-        return torch.ops.aten.convolution.default, (image, weight, None, *steps, False, [0] * sides, 1)
-
-    (line,) = asked_of(run, (2, 4, 9), (8, 4, 3)) or []
+    run = plain()
+    (line,) = seen(run, (2, 4, 9), (8, 4, 3)) or []
     assert (line.image, line.weight, line.output) == ((2, 4, 1, 9), (8, 4, 1, 3), (2, 8, 1, 7))
     assert (line.padding, line.stride, line.dilation) == ((0, 0), (1, 1), (1, 1))
-    (volume,) = asked_of(run, (2, 4, 5, 6, 7), (8, 4, 3, 3, 3)) or []
+    (volume,) = seen(run, (2, 4, 5, 6, 7), (8, 4, 3, 3, 3)) or []
     assert volume.output == (2, 8, 3, 4, 5)
-    assert asked_of(run, (2**16, 4, 128, 128), (8, 4, 3, 3)) is None
-    assert asked_of(run, (2, 4, 9), (8, 4, 3), dtype=torch.int8) is None
+    assert seen(run, (2**16, 4, 128, 128), (8, 4, 3, 3)) is None
+    assert seen(run, (2, 4, 9), (8, 4, 3), dtype=torch.int8) is None

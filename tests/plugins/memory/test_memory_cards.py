@@ -13,10 +13,10 @@ from ctxbench.plugins.memory.function import _card
 @pytest.mark.parametrize(
     ("peak_mib", "sentence"),
     [
-        (7372, "- P4 has 8,192 MiB: it fits."),
-        (7373, "- P4 has 8,192 MiB: it may not fit."),
-        (8192, "- P4 has 8,192 MiB: it may not fit."),
-        (8193, "- P4 has 8,192 MiB: it does not fit."),
+        (7372, "P4 has 8,192 MiB: it fits."),
+        (7373, "P4 has 8,192 MiB: it may not fit."),
+        (8192, "P4 has 8,192 MiB: it may not fit."),
+        (8193, "P4 has 8,192 MiB: it does not fit."),
     ],
 )
 def test_a_peak_fits_up_to_nine_tenths_of_the_memory(peak_mib: int, sentence: str) -> None:
@@ -24,14 +24,15 @@ def test_a_peak_fits_up_to_nine_tenths_of_the_memory(peak_mib: int, sentence: st
 
 
 def test_what_is_reserved_but_not_allocated_may_not_fit() -> None:
-    assert (
-        Card("p4", "P4", "cuda", 8).fits(7000 * 2**20, 9000 * 2**20).startswith("- P4 has 8,192 MiB: it may not fit.")
+    said = Card("p4", "P4", "cuda", 8).fits(7000 * 2**20, 9000 * 2**20)
+    assert said.startswith(
+        "P4 has 8,192 MiB: it may not fit, since as much would be reserved; before it fails, PyTorch"
     )
 
 
 def test_a_card_of_unknown_memory_is_told() -> None:
     said = Card("mine.toml", "Mine", "cuda", None).fits(1, 1)
-    assert said == "- The data sheet of Mine has no memory_gib: whether the pass fits is not known."
+    assert said == "The data sheet of Mine has no memory_gib: whether the pass fits is not known."
 
 
 def test_an_unknown_name_has_the_kinds_and_the_cards_beside_it() -> None:

@@ -76,8 +76,20 @@ def test_the_largest_batch_is_bisected(room: int) -> None:
         asked.append(batch)
         return 7 * batch + 1
 
-    assert largest_batch(peak_of, room) == min(MOST_IMAGES, max(0, (room - 1) // 7))
-    assert len(asked) <= 2 * 17
+    assert largest_batch(peak_of, peak_of, room) == min(MOST_IMAGES, max(0, (room - 1) // 7))
+    assert len(asked) <= 2 * 17 + 2
+
+
+@pytest.mark.parametrize(("less", "more"), [(7, 9), (9, 7), (7, 7)])
+def test_what_libraries_take_decides_the_largest_batch_and_is_asked_at_few(less: int, more: int) -> None:
+    asked: list[int] = []
+
+    def peak_of(batch: int) -> int:
+        asked.append(batch)
+        return more * batch
+
+    assert largest_batch(lambda batch: less * batch, peak_of, 63) == 63 // more
+    assert len(asked) <= 8
 
 
 @pytest.mark.parametrize(
