@@ -66,11 +66,11 @@ def gpu_cudnn() -> dict[str, int]:
 
 
 def gpu_ranges() -> dict[str, float]:
-    """Count the peaks with a lowest and a highest value, those within, and by what share the furthest is outside."""
+    """Count the peaks with two ends, those within to 0.1 %, and by what share the furthest is outside."""
     peaks = gpu_peaks().dropna(subset=["low_bytes"])
     requested = peaks["requested_bytes"]
     outside = pd.concat([peaks["low_bytes"] / requested - 1, 1 - peaks["high_bytes"] / requested], axis=1).max(axis=1)
-    return {"count": len(peaks), "within": int((outside <= 0).sum()), "furthest": float(outside.max())}
+    return {"count": len(peaks), "within": int((outside <= 0.001).sum()), "furthest": float(outside.max())}
 
 
 def gpu_gradients() -> pd.DataFrame:

@@ -4,7 +4,8 @@ Run: python research/cudnn_peaks.py results/gpu-NAME CARD   (with the extra cudn
 
 It reads `peaks.csv` and writes `cudnn-peaks.csv` beside it, both compressed by `gzip -9n` once they are whole: the peak
 without and with workspaces in bytes, as requested and as allocated, the operators that are marked in each, and the ends
-of a peak whose convolutions may take other workspaces on a GPU (requested). float32 is without TF32, as it was measured.
+of a peak whose convolutions may take other workspaces on a GPU (requested). float32 is without TF32, as it was
+measured.
 """
 
 import csv
