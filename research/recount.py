@@ -23,7 +23,7 @@ from ctxbench.base import disk
 from ctxbench.base.notes import LACKS, dumped, parsed
 from ctxbench.devices import META
 from ctxbench.engine.in_process import InProcess
-from ctxbench.engine.one_process import Plan, measure_case
+from ctxbench.engine.one_process import CaseOutcome, Plan, measure_case
 from ctxbench.executions import execution
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import from_columns
@@ -49,7 +49,7 @@ CODES = {
     *(code for name in COUNTING for code in plugins()[name].notes),
 } - MEASURED
 # What was counted, by what decides it.
-counts: dict[str, Record] = {}
+counts: dict[str, CaseOutcome] = {}
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,16 @@ class Row:
     plan: Plan
     columns: tuple[str, ...]
 
-    def counted(self) -> Record:
-        """The record by today's code; rows that are equal in what decides it share one."""
+    def outcome(self) -> CaseOutcome:
+        """The record and memory over a pass by today's code; rows that are equal in what decides them share them."""
         measure = self.plan.measure
         key = f"{self.case.id} {self.case.reference} {self.plan.metrics} {self.plan.counter} {measure.memory_device}"
         if key not in counts:
-            counts[key] = measure_case(self.case, self.plan, InProcess()).record
+            counts[key] = measure_case(self.case, self.plan, InProcess())
         return counts[key]
+
+    def counted(self) -> Record:
+        return self.outcome().record
 
     def differing(self) -> list[str]:
         """The numbers that are others today; the reason where the row cannot be counted."""
@@ -156,10 +159,25 @@ def write_anew(run: Path, evidence: Mapping[str, str]) -> None:
             before = [dict(zip(header, line, strict=True)) for line in lines]
             cells = [each | _cells(rows[each["case"]], each) for each in before]
             disk.replace(path, "".join(map(csv_line, [header, *(each.values() for each in cells)])).encode())
+    timelines_anew(run, rows)
     folder = RunFolder.open(run)
     folder.save_meta(counted=dict(evidence))
     folder.finish(folder.meta["state"])
     pack(packed)
+
+
+def timelines_anew(run: Path, rows: Mapping[str, Row]) -> None:
+    """Writes the predicted memory over the passes of a run anew, where it has them, in the same order."""
+    path = run / "timeline.csv"
+    if stored(path).exists():
+        header, lines = csv_rows(path)
+        passes = dict.fromkeys(tuple(line[:2]) for line in lines)  # of a case and a mode
+        steps = [
+            (case, mode, each.step, each.phase, each.op, each.bytes)
+            for case, mode in passes
+            for each in rows[case].outcome().timelines[mode]
+        ]
+        disk.replace(path, "".join(csv_line(map(str, line)) for line in (header, *steps)).encode())
 
 
 def _cells(row: Row, stored: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from forked import in_fork
 
 from ctxbench.results.csv_file import csv_line, csv_rows
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.tables import read_records
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -69,6 +70,18 @@ def test_all_rows_of_networks_are_what_today_s_code_counts(recount: Any) -> None
     assert_none_is_stale(recount, asked_for(rows))
 
 
+def test_the_peak_of_each_committed_timeline_is_that_of_its_row() -> None:
+    found = 0
+    for run in {path.parent for path in RESULTS.glob("**/timeline.csv*")}:
+        rows = {row["case"]: row for row in read_records(run / "records.csv")}
+        peaks: dict[tuple[str, str], int] = {}
+        for case, mode, *_, held in csv_rows(run / "timeline.csv")[1]:
+            peaks[case, mode] = max(peaks.get((case, mode), 0), int(held))
+        assert {key: rows[key[0]][f"memory_{key[1]}_predicted_bytes"] for key in peaks} == peaks
+        found += len(peaks)
+    assert found > 60
+
+
 @pytest.fixture
 def copies(tmp_path: Path) -> Path:
     """The rows of one module of a measured run, a static one and one with predicted times."""
@@ -113,8 +126,12 @@ def test_a_measured_run_gets_its_counts_anew_and_keeps_all_else(recount: Any, co
     tables = [run / "records.csv", run / "processes.csv"]
     before = [table.read_bytes() for table in tables]
     plant(tables[0], "macs_train")
+    header, lines = csv_rows(RESULTS / "table3-cpu" / "timeline.csv")
+    own = [line for line in lines if line[0].startswith("a2 ")]
+    write(run / "timeline.csv", header, [[*line[:-1], "1"] for line in own])
     recount.write_anew(run, {"commit": "0" * 40, "date": "2026-01-01"})
     assert [table.read_bytes() for table in tables] == before
+    assert csv_rows(run / "timeline.csv") == (header, own)
     folder = RunFolder.open(run)
     assert folder.altered() == ""
     assert folder.meta["counted"] == {"commit": "0" * 40, "date": "2026-01-01"}
