@@ -57,7 +57,7 @@ ModulesOption = Annotated[
         "--modules",
         "--module",
         metavar="NAME[,NAME]",
-        help="ModulesOption: keys, path.py:Class or package.module:Class, with commas; may be given several times.",
+        help="Modules: keys, path.py:Class or package.module:Class, with commas; may be given several times.",
     ),
 ]
 SettingsOption = Annotated[

@@ -13,7 +13,8 @@ from ctxbench.cli.printing import render
 def calibrate(
     out: Annotated[Path, typer.Option(help="The file to write, such as my_gpu.toml.")],
     device: Annotated[
-        str, typer.Option(help="cpu, cuda or cuda:1. With a name such as a100-40gb, of this host's time alone.")
+        str,
+        typer.Option(help="cpu, cuda or cuda:1; a100-40gb or such: measure only how fast this host starts kernels."),
     ] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; default: torch's choice.")] = None,
 ) -> None:

@@ -9,7 +9,7 @@ PLUGIN = Plugin(
     commands={
         "check": Command(
             "Read and decide",
-            "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
+            "Check whether a change made a module slower, larger or broken, or changed its outputs.",
             run="command:check",
             order=3,
             examples=(

@@ -60,7 +60,7 @@ def check(
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write a summary in Markdown to this file.")] = None,
 ) -> None:
-    """Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.
+    """Check whether a change made a module slower, larger or broken, or changed its outputs.
 
     Exit codes: 0 ok, 1 regressed, 2 wrong input, 3 inconclusive (with --strict), 4 newly broken or missing, 5 nothing
     compared, 6 outputs changed, 125 cannot tell (with --bisect).

@@ -35,5 +35,5 @@ def on_phones(keys: Sequence[str]) -> tuple[list[tuple[TableColumn, list[Cell]]]
 
 _SENTENCE = (
     "Phones: how many of ExecuTorch (XNNPACK), Core ML (converted, not run) and LiteRT take the block, whole or in "
-    f"parts, with 64 channels at 16 x 16 ({FOLDER}). See docs/plugins/portable.md."
+    f"parts, with 64 channels at 16 x 16 ({FOLDER})."
 )

@@ -52,7 +52,6 @@ def time(case: Case, mode: Mode, name: str, sheet: DeviceSpec, loss: str, optimi
         parts.append(Shown(f"- {sentence}"))
     for note in [*found.notes(), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
         parts.append(Shown(f"- {note}"))
-    parts.append(Shown("See docs/plugins/predict.md."))
     return parts
 
 
