@@ -55,25 +55,32 @@ def need_torchvision() -> None:
         pytest.skip(f"torchvision cannot be imported: {error}")
 
 
-# Test files of half a minute and more, the longest first; a worker that takes one last would end alone.
+# Test files of ten seconds and more, those of `make long` and the longest first; a worker that takes one last would end
+# alone.
 LONGEST = (
     "test_deletions",
     "test_committed_counts",
     "test_other_systems",
     "test_generated",
     "test_ray",
-    "test_engine",
-    "test_memory_cpu",
     "test_attack",
-    "test_gate_check",
-    "test_made_docs",
-    "test_strangers",
     "test_operator_sweep",
-    "test_profile",
-    "test_api",
-    "test_contract",
-    "test_report_layout",
     "test_paper_suites",
+    "test_audit",
+    "test_strangers",
+    "test_memory_cpu",
+    "test_report_layout",
+    "test_compare",
+    "test_profile",
+    "test_engine",
+    "test_gate_check",
+    "test_mmsegmentation",
+    "test_contract",
+    "test_gate_check_stored",
+    "test_pytest_plugin",
+    "test_cli",
+    "test_api",
+    "test_made_docs",
 )
 machines: Any = importlib.import_module("machines")
 # Threads of the tests whose numbers depend on them.

@@ -1,5 +1,6 @@
 """The suites of the Hamburger paper's other questions, run small: every row, figure, table and claim."""
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,15 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     out = tmp_path_factory.mktemp("suites") / name
     metrics = [metric for metric in load(name).file.metrics if metric not in LEFT_OUT[name]] or ["params"]
     hparams = {module: FEWER.get(name, {}) for module in ("ham_nmf", "ham_cd", "ham_vq")}
+    collect = gc.collect
+
+    def collect_and_freeze() -> None:
+        """What a row leaves is passed over by the collections of the next."""
+        collect()
+        gc.freeze()
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "collect", collect_and_freeze)
         for metric, seeds in FEW_SEEDS.items():
             patch.setattr(f"ctxbench.plugins.numerics.{metric}.SEEDS", seeds)
         return ctxbench.run(name, shape=SMALL[name], metrics=metrics, hparams=hparams, out=out, in_process=True)
