@@ -1,12 +1,13 @@
 """fvcore's `FlopCountAnalysis`: operators of a traced pass, which it calls flops; a product counts once."""
 
+from dataclasses import replace
 from math import prod
 from string import ascii_lowercase
 
 from torch import Tensor
 
 from ctxbench.plugins.macs.rules import OTHERS
-from ctxbench.plugins.macs.tools.calls import Rule, Tool, by_operators, elements, first
+from ctxbench.plugins.macs.tools.calls import Rule, Tool, by_operators, elements, first, of_one_image
 from ctxbench.plugins.macs.tools.functions import einsum_operations
 from ctxbench.plugins.macs.watch import OperatorCall
 
@@ -93,4 +94,12 @@ TOOL = Tool(
     "products and convolutions once, layer and group norm five operations an element, batch norm two, pooling one",
     _count,
     _sees,
+)
+# `get_model_complexity_info`
+MMENGINE = replace(
+    TOOL,
+    name="mmengine",
+    package="mmengine 0.10.7",
+    about="as fvcore, of one image, whatever the batch",
+    count=of_one_image(_count),
 )

@@ -11,11 +11,8 @@ from ctxbench.plugins.macs.tools import (
     deepspeed,
     flop_counter_mode,
     fvcore,
-    mmengine,
     ptflops,
-    ptflops_layers,
     thop,
-    thop_at_32,
     torchinfo,
     torchprofile,
 )
@@ -24,11 +21,11 @@ from ctxbench.plugins.macs.watch import UncountableError
 from ctxbench.table.shown import Shown
 
 # By the name of the option.
-_FILES = (
-    *(thop, thop_at_32, ptflops, ptflops_layers, fvcore, mmengine, torchprofile),
-    *(calflops, deepspeed, torchinfo, flop_counter_mode),
+_TOOLS = (
+    *(thop.TOOL, thop.AT_32, ptflops.TOOL, ptflops.BY_LAYERS, fvcore.TOOL, fvcore.MMENGINE, torchprofile.TOOL),
+    *(calflops.TOOL, deepspeed.TOOL, torchinfo.TOOL, flop_counter_mode.TOOL),
 )
-TOOLS: dict[str, Tool] = dict(zip(NAMES, (each.TOOL for each in _FILES), strict=True))
+TOOLS: dict[str, Tool] = dict(zip(NAMES, _TOOLS, strict=True))
 
 
 def as_tools(module: nn.Module, shape: Sequence[int], names: Sequence[str]) -> list[Shown]:

@@ -1,10 +1,11 @@
 """thop's `profile`: layers of these types, by hooks; what is written as a function or an operator is not seen."""
 
+from dataclasses import replace
 from math import prod
 
 from torch import nn
 
-from ctxbench.plugins.macs.tools.calls import LayerCall, LayerRule, Tool, by_layers, layers
+from ctxbench.plugins.macs.tools.calls import Calls, LayerCall, LayerRule, Tool, by_layers, layers
 from ctxbench.plugins.macs.tools.functions import recurrent
 
 
@@ -64,4 +65,21 @@ TOOL = Tool(
     "layers of some types: convolutions and linear layers without biases, norms four operations an element",
     _count,
     _sees,
+)
+
+# Of the input that ultralytics gives it.
+SIDE = 32
+
+
+def _at_32(calls: Calls) -> int:
+    _, channels, height, width = calls.shape
+    return 2 * _count(calls.at((1, channels, SIDE, SIDE))) * height * width // SIDE**2
+
+
+AT_32 = replace(
+    TOOL,
+    name="thop, as ultralytics called it",  # until 2026
+    unit="FLOPs",
+    about=f"twice thop's count of one image of {SIDE} x {SIDE}, times the ratio of the areas",
+    count=_at_32,
 )
