@@ -86,17 +86,18 @@ def _recorded(measurement: Measurement, mode: Mode) -> "MacCount | None":
 
     if measurement.case.autocast_dtype and measurement.case.device == "cpu":
         return None  # with other casts
-    counting: list[MacSum] = []
+    counting, seen = list[MacSum](), list[Watch]()
 
     def watch(twin: "nn.Module") -> Watch:
         counting[:] = [MacSum()]  # a pass may run anew
-        return Watch(twin, counting[0].add, alone=False)
+        seen[:] = [Watch(twin, counting[0].add, alone=False)]
+        return seen[0]
 
     try:
         recorded = pass_of(measurement, mode, "cuda", watch)
     except UnpredictableError:
         return None
-    return counting[0].count() if counting and not recorded.replaced else None
+    return counting[0].count() if seen and seen[0].is_whole and not recorded.replaced else None
 
 
 def _notes(key: str, counted: "MacCount") -> list[Note]:

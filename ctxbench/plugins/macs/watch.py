@@ -1,7 +1,7 @@
 """Operators of a pass as counters see them: in a forward pass composite ones, too, each after its parts."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -12,7 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ctxbench.base.call_sites import CallSite, CallSites
+from ctxbench.meta.calls import Map
 from ctxbench.meta.refusal import is_of_meta, why
+from ctxbench.meta.scan import SCANS
 from ctxbench.plugins.macs.rules import PRODUCTS, WHOLE
 
 # Composite operators of which a trace has the parts.
@@ -56,6 +58,16 @@ class OperatorCall:
         return 0 if rule is None or PRODUCTS.keys() & {*self.around} else rule(self.args, self.output)
 
 
+@dataclass(eq=False)
+class _Scan:
+    """A scan that has run: its output and its arguments, and the numbers of its autograd nodes."""
+
+    name: str
+    maps: Sequence[Map]
+    nodes: range
+    is_told: bool = False
+
+
 class Watch(TorchDispatchMode):
     """Hands each operator call of a pass of `module` on to `take`.
 
@@ -73,6 +85,8 @@ class Watch(TorchDispatchMode):
         self.in_layers: list[nn.Module] = []
         self._places = CallSites(module)
         self._around: tuple[str, ...] = ()
+        self._scans: list[_Scan] = []
+        self.is_whole = True  # no checkpoint runs a scan again in the backward pass
 
     def tell(self, name: str, args: Sequence[Any], output: Any, func: Any = None, is_whole: bool = True) -> None:
         """Hand on a call that has run."""
@@ -86,6 +100,8 @@ class Watch(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         args, kwargs = on_one_device(args, kwargs or {}) if self._alone else (args, kwargs or {})
+        if self.in_backward and self._is_in_scan():
+            return func(*args, **kwargs)
         name = self.running = plain_name(func.name())
         if torch.is_grad_enabled():
             self._place()  # an autograd node is known by it
@@ -125,20 +141,41 @@ class Watch(TorchDispatchMode):
 
         PyTorch takes them apart where autograd's kernels are, above any mode; so they get a kernel there.
         """
-        library = torch.library.Library("aten", "IMPL", "AutogradMeta")
-        assert library.m is not None
-        for func in _composites():
-            library.m.impl(func.name(), "AutogradMeta", partial(self._run_composite, func))
-        try:
+        scans = [each.default for each in SCANS]
+        with ExitStack() as stack:
+            for funcs, run in ((_composites(), self._run_composite), (scans, self._run_scan)):
+                library = torch.library.Library(funcs[0].namespace, "IMPL", "AutogradMeta")
+                stack.callback(library._destroy)
+                assert library.m is not None
+                for func in funcs:
+                    library.m.impl(func.name(), "AutogradMeta", partial(run, func))
             yield
-        finally:
-            library._destroy()
 
     def _run_composite(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         with self._within(plain_name(func.name())):
             output = func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         self.tell(plain_name(func.name()), args, output, func, is_whole=False)
         return output
+
+    def _run_scan(self, func: Any, *args: Tensor) -> Any:
+        """Run a scan; the operators of its gradient are known by the nodes that it makes."""
+        first = torch._C._autograd._get_sequence_nr()
+        output = self._run_composite(func, *args)
+        maps = [Map(tuple(x.shape), x.stride(), str(x.dtype), x.itemsize, 0) for x in (output, *args)]
+        self._scans.append(_Scan(plain_name(func.name()), maps, range(first, torch._C._autograd._get_sequence_nr())))
+        return output
+
+    def _is_in_scan(self) -> bool:
+        """Return whether a scan's gradient runs, which is told once, as a whole."""
+        node = torch._C._current_autograd_node() if self._scans else None
+        if node is None:
+            return False
+        found = next((each for each in self._scans if node._sequence_nr() in each.nodes), None)
+        self.is_whole &= not torch.is_grad_enabled()
+        if found and not found.is_told:
+            found.is_told = True
+            self.tell(f"{found.name}_backward", found.maps, None)
+        return found is not None
 
 
 def plain_name(name: str) -> str:

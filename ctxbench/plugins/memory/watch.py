@@ -41,7 +41,7 @@ class CallWatch(TorchFunctionMode):
             raise UnpredictableError(
                 f"{name} is one library call on CUDA and many operators on meta; measure the peak instead"
             )
-        self.tracker.replaced = self.tracker.replaced or name in _REPLACED or func in SCANS
+        self.tracker.replaced |= name in _REPLACED
         if name == "multi_head_attention_forward":
             return self._attend_with_heads(func, *args, **kwargs)
         if name == "scaled_dot_product_attention":

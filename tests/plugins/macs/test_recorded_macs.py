@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from ctxbench.base.mode import MODES, Mode
+from ctxbench.meta.scan import selective_scan, wkv
 from ctxbench.plugins.macs.counter import MacCount, count_macs
 from ctxbench.plugins.macs.metric import _recorded
 from ctxbench.plugins.macs.training import count_training_macs
@@ -39,6 +40,16 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "resized": lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"),
     "sums": lambda x: torch.addcmul(x, x, x).mean((2, 3)).prod(1).cumsum(0),
 }
+
+
+def scanned(x: Tensor) -> Tensor:
+    """Two scans of positions, the second of what the first gives: [B, C, n, 1]."""
+    value = x.flatten(2).mT  # [B, n, C]
+    rate, some = -x[:1, :, 0, :2], value[:, None, :, :2]
+    read = selective_scan(value[:, None], value[:, None] * value[:, None], rate, some, some, x[:1, :, 0, 0])[:, 0]
+    return wkv(read, value, x[0, :, 0, 0], x[0, :, 0, 1]).mT[..., None]
+
+
 MODULES = {
     **{name: Apply(each) for name, each in FUNCTIONS.items()},
     "batch norm": nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.PReLU(4), nn.Linear(8, 3)),
@@ -48,6 +59,13 @@ REPLACED = {
     "dropout": Apply(lambda x: functional.dropout(x * x, 0.5)),
     "mish": Apply(functional.mish),
     "recurrent": nn.Sequential(nn.Flatten(2), nn.LSTM(64, 4)),
+}
+
+
+SCANNED = {
+    "scans": Apply(scanned),
+    "scans in a checkpoint": Apply(lambda x: checkpoint(scanned, x * x, use_reentrant=False)),
+    "scans in an old checkpoint": Apply(lambda x: checkpoint(scanned, x * x, use_reentrant=True)),
 }
 
 
@@ -111,8 +129,20 @@ def test_attention_counts_the_same_but_where_a_kernel_has_other_products(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", SCANNED)
+def test_a_scan_counts_as_a_whole_in_each_direction(name: str, mode: Mode) -> None:
+    count = count_training_macs if mode == "train" else count_macs
+    found = recorded(SCANNED[name], mode)
+    assert (found is None) == (mode == "train" and name != "scans")  # it runs again
+    if found:
+        own = count(SCANNED[name], torch.empty(2, 4, 8, 8))
+        assert (found.macs, found.uncounted, found.estimates) == (own.macs, own.uncounted, own.estimates)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", [*MODULES, "scans"])
 def test_the_record_is_the_same_with_and_without_them(name: str, mode: Mode) -> None:
+    module = (MODULES | SCANNED)[name]
     seen: list[Any] = []
     case = SimpleNamespace(autocast_dtype=None, device="meta")
     x = torch.empty(2, 4, 8, 8)
@@ -121,8 +151,8 @@ def test_the_record_is_the_same_with_and_without_them(name: str, mode: Mode) -> 
         seen.append(make())
         return seen[-1]
 
-    measurement: Any = SimpleNamespace(case=case, on_meta=(MODULES[name], x), once=kept)
+    measurement: Any = SimpleNamespace(case=case, on_meta=(module, x), once=kept)
     _recorded(measurement, mode)
     pass_of(measurement, mode, "cuda")
     assert seen[0].timeline == seen[1].timeline
-    assert seen[0].marks == seen[1].marks
+    assert (seen[0].marks, seen[0].scans) == (seen[1].marks, seen[1].scans)

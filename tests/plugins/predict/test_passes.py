@@ -66,7 +66,7 @@ def tasks(module: str, reference: str, *devices: str) -> list[MeasureCase]:
     return [MeasureCase(each, Measure(), static_metrics()) for each in cases]
 
 
-@pytest.mark.parametrize("key", ["linear", "mhsa", "swin"])
+@pytest.mark.parametrize("key", ["linear", "mhsa", "swin", "ss2d", "bi_wkv"])
 def test_a_block_runs_as_often_for_three_devices_as_for_one(key: str, passes: list[str]) -> None:
     rows = tasks(key, registry.get(key).reference, *DEVICES)
     together = told(*rows)
