@@ -1,6 +1,6 @@
 """Peak memory predicted on the meta device: for any size, in milliseconds, without data and without a GPU."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
@@ -87,7 +87,8 @@ def predict_peak(
         tracker.add_state(tensor)
     for tensor in _tensors(stand_ins):
         tracker.ignore(tensor)
-    with prepared(twin, mode), collector_off(), _explained(name), _kernels_on_meta(), unchecked_distributions():
+    on_meta_too = kernels_on_meta(table.device)
+    with prepared(twin, mode), collector_off(), _explained(name), on_meta_too, unchecked_distributions():
         _run(tracker, twin, stand_ins, mode, autocast, made, watch(twin) if watch else None)
     if has_compiler() and not had_compiler:  # a checkpoint imports it, and the import keeps tensors of the pass
         options: Any = {"mode": mode, "device": device, "autocast": autocast, "optimizer": optimizer}
@@ -166,16 +167,38 @@ def _run(
 
 
 @contextmanager
-def _kernels_on_meta() -> Iterator[None]:
-    """Give meta the kernels of devices that it lacks, so that PyTorch does not run their parts instead."""
+def kernels_on_meta(device: str) -> Iterator[None]:
+    """Give meta the kernels that a device has for operators with parts, so that PyTorch does not run the parts.
+
+    native_functions.yaml of PyTorch lists them: `CompositeImplicitAutograd` beside the device's own.
+    """
+    made: dict[str, Callable[..., Any]] = {"mish_backward": lambda grad, data: torch.empty_like(data)}
+    if device != "cpu":
+        made |= {"_fused_rms_norm": _rms_norm, "_fused_rms_norm_backward": _rms_norm_backward}
     library = torch.library.Library("aten", "IMPL", "Meta")
     # past `Library.impl`, which refuses a meta kernel for what has parts
     assert library.m is not None
-    library.m.impl("mish_backward", "Meta", lambda grad, data: torch.empty_like(data))
+    for name, kernel in made.items():
+        library.m.impl(name, "Meta", kernel)
     try:
         yield
     finally:
         library._destroy()
+
+
+def _rms_norm(data: torch.Tensor, sizes: Sequence[int], *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The output, contiguous, and 1 / rms of each row, of half types in float32 (layer_norm_kernel.cu)."""
+    rows = [*data.shape[: data.dim() - len(sizes)], *[1] * len(sizes)]
+    wide = torch.promote_types(data.dtype, torch.float32)
+    return data.new_empty(data.shape), data.new_empty(rows, dtype=wide)
+
+
+def _rms_norm_backward(
+    grad: torch.Tensor, data: torch.Tensor, sizes: Any, rstd: Any, weight: torch.Tensor | None, mask: Sequence[bool]
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The gradients that are asked for, contiguous (layer_norm_kernel.cu)."""
+    of_weight = torch.empty_like(weight) if weight is not None and mask[1] else None
+    return data.new_empty(data.shape) if mask[0] else None, of_weight
 
 
 def _mark_saved(tracker: Tracker, output: Any) -> None:

@@ -17,7 +17,7 @@ from ctxbench.plugins.memory.convention import UNDER_AUTOCAST, UnpredictableErro
 from ctxbench.plugins.memory.tracker import Tracker
 
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
-_REPLACED = {"multi_head_attention_forward", "dropout", "mish"}
+_REPLACED = {"multi_head_attention_forward", "dropout", "mish", "rms_norm"}
 _dropout = functional.dropout
 _MOVES = {"to", "cuda", "cpu", "xpu", "mps"}
 

@@ -125,7 +125,7 @@ def _kernels(call: Operation) -> list[Work]:
         return [_softmax(call)]
     if name in ("native_batch_norm", "native_batch_norm_backward"):
         return [_batch_norm(call)]
-    if name == "native_layer_norm":
+    if name in ("native_layer_norm", "_fused_rms_norm"):
         return [_layer_norm(call)]
     if name.startswith("native_group_norm"):
         return _group_norm(call)
@@ -148,7 +148,7 @@ def _class_of(call: Operation) -> Class:
         return "row reduction"
     if name in _IRREGULAR:
         return "irregular"
-    if name.startswith("native_") and "norm" in name:
+    if name.startswith(("native_", "_fused_rms_")) and "norm" in name:
         return "norm"
     if name in _TRANSCENDENTAL:
         return "transcendental"

@@ -58,6 +58,7 @@ MODULES = {
 REPLACED = {
     "dropout": Apply(lambda x: functional.dropout(x * x, 0.5)),
     "mish": Apply(functional.mish),
+    "rms norm": nn.RMSNorm(8),
     "recurrent": nn.Sequential(nn.Flatten(2), nn.LSTM(64, 4)),
 }
 

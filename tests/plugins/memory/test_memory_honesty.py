@@ -2,6 +2,8 @@
 
 import copy
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.measure import measure_peak
 from ctxbench.plugins.memory.metric import not_known
-from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.predict import kernels_on_meta, predict_peak
 from ctxbench.worker.measurement import CaseMeasurement
 
 IMAGE = torch.empty(2, 8, 6, 6, device="meta")
@@ -203,6 +205,41 @@ def test_dropout_on_cuda_keeps_a_mask_of_one_byte_an_element() -> None:
     mask = next(block for block in profile.allocations if block.dtype == "bool")
     assert mask.bytes == -(-IMAGE.numel() // 512) * 512
     assert mask.category == "saved for backward"
+
+
+@pytest.mark.parametrize(
+    ("mode", "beside"),
+    [
+        # the product, the output and 1 / rms of each row
+        ("infer", 2 * 2**18 + 2**12),
+        # the same, the loss and its gradient, the gradients of map and weights, and a copy of the expanded gradient
+        ("train", 2 * 2**18 + 2**12 + 2 * 512 + 2 * 2**18 + 512),
+    ],
+)
+def test_rms_norm_on_cuda_is_one_kernel_that_keeps_one_number_a_row(mode: Mode, beside: int) -> None:
+    module, x = nn.Sequential(nn.Linear(64, 64, bias=False), nn.RMSNorm(64)), torch.empty(1024, 64, device="meta")
+    found = predict_peak(module.to("meta"), x, mode=mode)
+    assert found.peak_bytes == 64 * 64 * 4 + 512 + beside
+    assert [step.op for step in found.timeline if "rms" in step.op] == [
+        "aten._fused_rms_norm.default", *["aten._fused_rms_norm_backward.default"] * (mode == "train")
+    ]  # fmt: skip
+    last = torch.empty(2, 4, 8, 64, device="meta").contiguous(memory_format=torch.channels_last)
+    assert "pow" in str(predict_peak(nn.RMSNorm(64), last, mode="infer").timeline)  # rms_norm in layer_norm.cpp
+
+
+def test_each_operator_with_parts_that_cuda_has_a_kernel_for_has_it_on_meta() -> None:
+    listed = Path(torch.__file__).parents[1] / "torchgen" / "packaged" / "ATen" / "native" / "native_functions.yaml"
+    found = set()
+    for each in listed.read_text(encoding="utf-8").split("\n- func: ")[1:]:
+        devices = {name for names in re.findall(r"^    ([\w, ]+): ", each, re.MULTILINE) for name in names.split(", ")}
+        if {"CompositeImplicitAutograd", "CUDA"} <= devices:
+            found.add(each.partition("(")[0])
+    assert "_fused_rms_norm" in found
+    with kernels_on_meta("cuda"):
+        for name in found:
+            packet, _, overload = name.partition(".")
+            operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+            assert operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.Meta), name
 
 
 def test_neither_module_nor_input_is_changed() -> None:
