@@ -13,7 +13,7 @@ from lists import ROOT, markdown, stored_run
 from scipy.stats import spearmanr
 
 from ctxbench.base.mode import MODES
-from ctxbench.base.number import Number, ratio
+from ctxbench.base.number import Number, ratio, reason_unknown
 from ctxbench.model.metrics import quantity, read_number
 from ctxbench.plugins.predict.rates import calibration
 from ctxbench.report.published import with_published
@@ -35,7 +35,7 @@ OF = {"NeuSight passes": "language models, float32", "timm": "vision networks, A
 # Below this share in the 80 % band a card is named.
 NAMED_BELOW = 0.7
 # How cells were obtained that are no ratio.
-ORIGINS: dict[str, Origin] = dict.fromkeys(("cards", "passes", "products", "rows", "pairs"), "counted")
+ORIGINS: dict[str, Origin] = dict.fromkeys(("cards", "passes", "products", "rows", "pairs", "told"), "counted")
 # What the table of whole passes has of an agreement, and how it calls that.
 LEFT_OUT = {"median error": "median error", "in the band": "in the 80 % band", "rank": "rank"}
 TIMES: dict[str, Origin] = {"predicted, ms": "predicted", "ratio": "ratio"}
@@ -134,6 +134,27 @@ def validation_summary() -> str:
     return _grouped(
         found[~found["source"].isin(OF)], labels, lambda part: {"rows": str(len(part)), **_agreement(part)}, sort=False
     )
+
+
+def told_passes() -> str:
+    """Of passes that nothing was fitted to, of how many a time is told, and how many of these the band holds."""
+    blocks = block_passes().assign(of=lambda each: each["source"], card="known in part")
+    found = pd.concat([whole_passes(), blocks.assign(**{"pass": blocks["mode"]})])
+
+    def cells(own: pd.DataFrame) -> dict[str, str]:
+        told = own[[_is_told(row) for row in own.to_dict("records")]]
+        error = (told["ratio"] - 1).abs().median()
+        counts = {"passes": str(len(own)), "told": str(len(told))}
+        return {**counts, "median error": f"{error:.0%}", "in the 80 % band": f"{told['in_band'].mean():.0%}"}
+
+    return _grouped(found, {"of": "passes of", "card": "card", "pass": "mode"}, cells)
+
+
+def _is_told(row: Mapping[Any, Any]) -> bool:
+    """Return whether a number is told of a stored pass; the share that nothing measured is known of blocks alone."""
+    if isinstance(row.get("unknown"), str):
+        return False
+    return not reason_unknown(row["low_ms"], row["high_ms"], json.loads(row["errors"]))
 
 
 def products_left_out() -> str:

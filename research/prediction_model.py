@@ -89,7 +89,8 @@ def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: 
     time = found.time
     times = {"measured_ms": measured_ms, "predicted_ms": time.value, "low_ms": time.low, "high_ms": time.high}
     errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in time.errors.items()})
-    return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}, "errors": errors}
+    told = {name: f"{ms:.4g}" for name, ms in times.items()}
+    return {**about, **told, "errors": errors, "unknown": time.unknown}
 
 
 def network_rows(model: Model, table: fit_networks.Table) -> Iterator[Row]:

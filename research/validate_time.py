@@ -28,6 +28,7 @@ from ctxbench.base.call_sites import CallSite
 from ctxbench.base.mode import MODES
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import SHAPE, parse_shape
+from ctxbench.model.metrics import quantity, read_number
 from ctxbench.plugins.predict import rates
 from ctxbench.plugins.predict.operators import Operator, operators_of
 from ctxbench.plugins.predict.passes import time_of
@@ -136,7 +137,7 @@ def table3() -> Iterator[Row]:
             names = ("measured_ms", "predicted_ms", "low_ms", "high_ms")
             about = {"source": "Table 3", "what": row["module"], "mode": mode, "device": "NVIDIA TITAN Xp"}
             yield {**about, "known": "model", **{name: f"{ms:.4g}" for name, ms in zip(names, times, strict=True)},
-                   "errors": row[f"{key}_errors"]}  # fmt: skip
+                   "errors": row[f"{key}_errors"], "unknown": read_number(row, quantity(key)).unknown}  # fmt: skip
 
 
 def all_rows(classes: Mapping[Group, Kernels], data: Path) -> Iterator[Row]:

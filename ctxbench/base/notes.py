@@ -15,6 +15,8 @@ DRAWN = "drawn"
 DISTURBED, BROKEN = "disturbed", "broken_contract"
 # The code of a note on work that a number does not include.
 LACKS = "lacks"
+# The code of a note on which share of a predicted time is in classes of kernels that nothing measured.
+UNMEASURED = "time_assumed"
 # Codes of notes that stand beside a row's name where there is room for a few words, and the words.
 SHORT = {BROKEN: "does not meet the contract", "mark": "{text}", "wrapped": "takes {takes}"}
 TEXTS = {
@@ -25,6 +27,10 @@ TEXTS = {
         "row's memory and times; memory and profile list it as the wrapper's layout."
     ),
     "lacks": "It does not include {work}.",
+    "time_assumed": (
+        "{share:.0%} of the time is in classes without measurements: {classes}.",
+        "A part of the time is in classes without measurements: {classes}.",
+    ),
     "not_derived": "{title} cannot be derived from this row's numbers: {reason}",
     "drawn": "the module draws its structure: {column} is {first} under one seed and {second} under another",
     "params_differ": "the declared closed form gives {declared} params, the module has {counted}",

@@ -7,7 +7,7 @@ are not compared.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from statistics import NormalDist
 from typing import Any, Literal
@@ -20,6 +20,13 @@ NumberOrigin = Literal["counted", "predicted", "measured", "published"]
 # The share of passes in the band of a predicted time, and its half width in standard deviations.
 CONFIDENCE = 0.8
 CONFIDENCE_SDS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+# Of a predicted time whose ends are more than this factor apart no number is told, nor of one of which more than this
+# share is in classes that nothing measured.
+WIDEST, MOST_UNMEASURED = 3.0, 0.5
+NOT_KNOWN = "not known"
+# The source of error of a time that the host decides, and what two such times do not share of it: the host's time for
+# an operator differs between blocks by this, as launch-bound blocks of half A on an H200 show (docs/validation.md).
+HOST, HOST_OWN_SD = "host", 0.27
 # The sources of error that no two predicted times share: the scatter of kernels, and that of training passes beyond it.
 KERNELS, TRAINING = OWN_SOURCES = ("kernels", "training")
 # Intervals that are this many times apart are told apart even where other work disturbed the times, but by no number.
@@ -41,7 +48,8 @@ class Number:
     Of a measured time, `processes` holds the median of each process by its round, and `others_share` which share of the
     cores other work kept busy meanwhile. Of a predicted one, `errors` are the parts of its error by source, standard
     deviations of its logarithm: those of one source are the same error in every time on a device, but for OWN_SOURCES.
-    `lacks` says what it does not include, so that it is a lower bound.
+    `lacks` says what it does not include, so that it is a lower bound. `unknown` says why a predicted time is known too
+    badly to be told: it has an order beside others, and no text.
     `is_ratio`: it says how many times another number it is, and is not written as 1 where it is known to differ.
     """
 
@@ -54,6 +62,7 @@ class Number:
     origin: NumberOrigin = "counted"
     errors: Mapping[str, float] = field(default_factory=dict)
     lacks: str = ""
+    unknown: str = ""
     is_ratio: bool = False
 
     def __eq__(self, other: object) -> bool:
@@ -108,8 +117,10 @@ class Number:
         """The value, `12.3`, and the interval, `[12.1, 12.5]` or empty, to the digits that the half width justifies.
 
         A value without an interval has `digits` significant ones. With `decimals` both have so many decimals. With a
-        sign "+" what is not below 0 has one.
+        sign "+" what is not below 0 has one. One that is too badly known to be told is `not known`.
         """
+        if self.unknown:
+            return NOT_KNOWN, ""
         if decimals is None and not self.has_interval and not self.is_ratio:
             return significant(self.value, digits, sign), ""
         places = self._decimals() if decimals is None else decimals
@@ -127,6 +138,23 @@ class Number:
             while places < MOST_DECIMALS and 1 in (round(low, places), round(high, places)):
                 places += 1
         return places
+
+
+def reason_unknown(
+    low: float, high: float, errors: Mapping[str, float], unmeasured: float = 0.0, classes: Sequence[str] = ()
+) -> str:
+    """Reason to tell no number of a time that was predicted to lie between `low` and `high`; empty for none.
+
+    Of the time the share `unmeasured` is in `classes` of kernels that nothing measured. `errors` are its parts.
+    """
+    if HOST not in errors and unmeasured > MOST_UNMEASURED:
+        return f"{unmeasured:.0%} of the time is in {', '.join(classes)}, which nothing measured"
+    if not WIDEST * low < high < math.inf:
+        return ""
+    apart = f"{high / low:.2g}"
+    if HOST in errors:
+        return f"the host's time to launch the kernels decides, whose band is a factor of {apart} wide"
+    return f"its band is a factor of {apart} wide"
 
 
 def fixed(value: float, decimals: int, sign: str = "") -> str:
@@ -203,6 +231,7 @@ def _predicted(first: Number, second: Number) -> Number:
     shared = [source for source in {**first.errors, **second.errors} if source not in OWN_SOURCES]
     apart = [first.errors.get(source, 0.0) - second.errors.get(source, 0.0) for source in shared]
     own = [each.errors.get(source, 0.0) for each in (first, second) for source in OWN_SOURCES]
+    own += [HOST_OWN_SD for each in (first, second) if HOST in each.errors]
     factor = math.exp(CONFIDENCE_SDS * math.hypot(*apart, *own))
     value = first.value / second.value
     return Number(value, value / factor, value * factor, is_ratio=True)

@@ -1,14 +1,13 @@
 """Shows the progress of a run or a gate: a live line on a terminal, plain lines elsewhere."""
 
-import math
 import time
 from typing import Self
 
 from ctxbench.base.mode import MODES
-from ctxbench.base.number import Number, significant
+from ctxbench.base.number import NOT_KNOWN, significant
 from ctxbench.base.terminal import console, say
 from ctxbench.model.case import Case
-from ctxbench.model.metrics import quantities
+from ctxbench.model.metrics import quantities, read_number
 from ctxbench.model.record import Record
 
 
@@ -192,12 +191,6 @@ def _cells(record: Record) -> dict[str, str]:
     return found
 
 
-def _time(record: Record, key: str) -> str:
-    """A known time, to the digits that its interval justifies."""
-    ends = (record.get(f"{key}_{name}") for name in ("ms", "low_ms", "high_ms"))
-    return f"{Number(*(math.nan if each is None else each for each in ends)).texts(digits=2)[0]} ms"
-
-
 def _left(seconds: float | None) -> str:
     if seconds is None:
         return ""
@@ -218,3 +211,9 @@ def _outcome(record: Record) -> str:
 def named(number: int) -> str:
     """A few words for process `number` of a case."""
     return f"round {number}" if number else "costs"
+
+
+def _time(record: Record, key: str) -> str:
+    """A known time, to the digits that its interval justifies; `not known` of one that is too badly predicted."""
+    found = read_number(record, quantities()[key])
+    return f"{found.texts(digits=2)[0]} ms".replace(f"{NOT_KNOWN} ms", NOT_KNOWN) if found else NOT_KNOWN

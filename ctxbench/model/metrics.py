@@ -10,10 +10,11 @@ import pkgutil
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from ctxbench.base.errors import unknown
-from ctxbench.base.notes import LACKS
-from ctxbench.base.number import Number
+from ctxbench.base.notes import LACKS, UNMEASURED
+from ctxbench.base.number import Number, reason_unknown
 from ctxbench.model.case import Measure
 from ctxbench.model.metric import Metric, Quantity, RecordRow
 from ctxbench.plugin import loaded
@@ -103,13 +104,21 @@ def read_number(row: RecordRow, quantity: Quantity, column: str = "") -> Number 
     low, high = (row[quantity.detail(end)] for end in ("low_ms", "high_ms"))
     if low is None or high is None:
         low, high = 0.0, math.inf
+    origin, errors = quantity.origin_of(row), json.loads(row.get(quantity.detail("errors")) or "{}")
     return Number(
         *(value, low, high),
         processes=row.get(quantity.detail("processes")) or {},
         others_share=row["others_share"],
-        origin=quantity.origin_of(row),
-        errors=json.loads(row.get(quantity.detail("errors")) or "{}"),
+        origin=origin,
+        errors=errors,
+        unknown=reason_unknown(low, high, errors, **_unmeasured(row, quantity.key)) if origin == "predicted" else "",
     )
+
+
+def _unmeasured(row: RecordRow, key: str) -> dict[str, Any]:
+    """The share of a predicted time that is in classes that nothing measured, and these, by the row's note."""
+    notes = [each.values for each in row.get("notes") or () if (each.code, each.about) == (UNMEASURED, key)]
+    return {"unmeasured": notes[0]["share"], "classes": notes[0]["classes"]} if notes else {}
 
 
 def _lacks(row: RecordRow, *keys: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from ctxbench.base.limits import FEWEST_PROCESSES
 from ctxbench.base.load import doubt
-from ctxbench.base.number import Number, significant
+from ctxbench.base.number import NOT_KNOWN, Number, significant
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import read_number
 from ctxbench.model.record import columns
@@ -33,6 +33,7 @@ def doubts(time: Number, over: str = "") -> list[str]:
     """The footnotes of a time, or of a ratio of times (`over` " of the ratio"), that no verdict rests on."""
     found: list[str] = []
     found += map(str, doubt(time.others_share))
+    found += [f"{NOT_KNOWN.capitalize()}: {time.unknown}."] * bool(time.unknown)
     if time.high == math.inf:
         found.append(f"Fewer than {FEWEST_PROCESSES} processes: no interval{over}.")
     return found
@@ -40,9 +41,17 @@ def doubts(time: Number, over: str = "") -> list[str]:
 
 def amount(row: RecordRow, quantity: Quantity, unit: Unit, column: str = "", digits: int = 3) -> str:
     """A known number of a record as text in `unit`, without the unit's symbol, with its interval if it has one."""
+    if _unknown(row, quantity):
+        return NOT_KNOWN
     value = float(row[column or quantity.column])
     interval = interval_of(row, quantity) or ()
     return f"{text_of(Number(value, *interval), quantity, unit, digits)} {quantity.beside(row)}".rstrip()
+
+
+def _unknown(row: RecordRow, quantity: Quantity) -> str:
+    """Reason to tell no number of a predicted time; empty for none."""
+    found = read_number(row, quantity) if quantity.has_interval else None
+    return found.unknown if found else ""
 
 
 def text_of(number: Number, quantity: Quantity, unit: Unit, digits: int = 3) -> str:
@@ -56,6 +65,8 @@ def text_of(number: Number, quantity: Quantity, unit: Unit, digits: int = 3) -> 
 def detail(row: RecordRow, quantity: Quantity, column: str = "") -> str:
     """Details of a known number: all its digits, and its uncertainty."""
     value = row[column or quantity.column]
+    if why := _unknown(row, quantity):
+        return f"{NOT_KNOWN}: {why}"
     if quantity.has_interval and quantity.origin_of(row) == "predicted":
         low, high = interval_of(row, quantity) or (math.nan, math.nan)
         middle, least, most = (significant(each, 4) for each in (value, low, high))

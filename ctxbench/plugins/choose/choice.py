@@ -7,7 +7,8 @@ from itertools import combinations
 from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note, joined
-from ctxbench.base.number import Number, order
+from ctxbench.base.number import NOT_KNOWN, Number, order
+from ctxbench.base.texts import listed
 from ctxbench.engine.one_process import CaseOutcome, Executor, Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.remote import ask
@@ -164,6 +165,8 @@ def answer(
         yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB{whose} on CUDA, predicted ms [80 % band]"
         yield from _by_kind([each for each in found if conditions_of(each) == text], limit, devices)
         yield "=: statistically tied with the fastest one that fits on this device."
+        if any(time.unknown for each in found for time in each.times.values()):
+            yield f"{NOT_KNOWN}: no time is told, for the reason beside it; its place in the order is predicted."
         yield from _safe_orders([each for each in found if conditions_of(each) == text], limit, devices)
     yield from _without_tf32(found, devices)
     yield from beside([_published_as(each) for each in found])[1]
@@ -214,13 +217,22 @@ def _table(found: Sequence[Candidate], limit: int, devices: Sequence[str], title
         tied = [device for device in times if each in fits and is_tied(each, fits, device)]
         cells = [times.get(device, "") + " =" * (device in tied) for device in devices]
         over = each.excess(limit)
-        why = f"{_mib(over)} MiB too much" if over else each.reason
+        why = f"{_mib(over)} MiB too much" if over else each.reason or _not_known(each.times)
         memory = "" if each.memory is None else _mib(each.memory)
         name = f"{each.case.title} [{each.local}]" if each.local else each.case.title
         rows.append((name, memory, *cells, *[str(each.batch)] * has_batch, *published, why))
     numbers: dict[str, Origin] = dict.fromkeys(("MiB", *devices, *["largest batch"] * has_batch), "predicted")
     numbers |= {column.name: column.origin for column, _ in columns}
     return plain_table({"module": "label", **numbers, "": "text"}, rows, title)
+
+
+def _not_known(times: Mapping[str, Number]) -> str:
+    """Reasons to tell no time, with the devices that have each, unless these are all."""
+    devices: dict[str, list[str]] = {}
+    for device, time in times.items():
+        devices.setdefault(time.unknown, []).append(device)
+    parts = [(listed(own), why) for why, own in devices.items() if why]
+    return "; ".join(f"{where}: {why}" if len(times) > 1 else why for where, why in parts)
 
 
 def _published_as(candidate: Candidate) -> str:

@@ -29,25 +29,15 @@ PLUGIN = Plugin(
         "no_time": "no predicted time: {reason}",
         "no_time_mode": "no predicted time ({mode}): {reason}",
         "time_launches": (
-            (
-                "Launch-bound: the host takes about {host_ms:.3g} ms ({us:.3g} us an operator, {origin}) to launch "
-                "kernels that take {device_ms:.3g} ms; a faster host, a CUDA graph or torch.compile changes this time."
-            ),
-            (
-                "Launch-bound: the host's time to launch the kernels ({us:.3g} us an operator, {origin}) is longer "
-                "than theirs; a CUDA graph or torch.compile changes this time."
-            ),
+            "Launch-bound: the host's time to launch the kernels ({us:.3g} us an operator, {origin}) is longer than "
+            "theirs; a faster host, a CUDA graph or torch.compile changes this time."
         ),
         NO_TF32: (
-            "Without TF32. PyTorch's default on this device, TF32 in convolutions, takes {ms:.3g} ms: --dtype "
-            "tf32-convolutions.",
+            "Without TF32. PyTorch's default on this device, TF32 in convolutions, takes {ratio:.2f} times as long: "
+            "--dtype tf32-convolutions.",
             "Without TF32. PyTorch's default on such devices has TF32 in convolutions: --dtype tf32-convolutions.",
         ),
         "time_era": "With the PyTorch {other}: {ms:.3g} ms.",
-        "time_assumed": (
-            "{share:.0%} of the time is in classes without measurements: {classes}.",
-            "A part of the time is in classes without measurements: {classes}.",
-        ),
         "time_card": (
             "A part of the time is in kernels of which none was measured on this card in {dtype}: other cards stand "
             "for it, and the band is wider."

@@ -8,7 +8,8 @@ from typing import Any
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note
-from ctxbench.base.number import CONFIDENCE_SDS, significant
+from ctxbench.base.number import CONFIDENCE_SDS, NOT_KNOWN, significant
+from ctxbench.base.texts import counted
 from ctxbench.model.case import Case
 from ctxbench.plugins.memory.cards import Card
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -37,13 +38,10 @@ def time(case: Case, mode: Mode, name: str, sheet: DeviceSpec, loss: str, optimi
     parts = [
         Shown(
             f"{case.title} {list(case.shape)} {case.computed_in}, {described(mode, loss, optimizer)}: "
-            f"predicted for {sheet.title}, not measured: {found.time.text()} ms [80 % band]",
+            f"predicted for {sheet.title}, not measured: {_text_of(found)}",
             value=found.time,
         ),
-        Shown(
-            f"kernels and the gaps between them {significant(found.device_ms)} ms, "
-            f"launching them {significant(found.host_ms)} ms; the longer one counts"
-        ),
+        Shown(_parts(found)),
         _by_operator(found),
     ]
     if not found.is_launch_bound:
@@ -78,13 +76,15 @@ def _by_operator(found: PassTime) -> Shown:
     rows = []
     for (name, _, where, kind, bound), kernels in large:
         ms = sum(kernel.ms for kernel in kernels)
-        rows.append((significant(ms), f"{ms / total:.0%}", name, where, str(len(kernels)), kind, bound))
+        rows.append((f"{ms / total:.0%}", name, where, str(len(kernels)), kind, bound, significant(ms)))
     if rest := [kernel for _, kernels in order[len(large) :] for kernel in kernels]:
         ms = sum(kernel.ms for kernel in rest)
-        rows.append((significant(ms), f"{ms / total:.0%}", "others", "", str(len(rest)), "", ""))
-    headings = ("ms", "share", "operator", "at", "kernels", "class", "bound by")
-    columns: dict[str, CellKind] = dict.fromkeys(headings, "text")
-    return Shown(columns=columns | {"ms": "predicted", "share": "predicted", "kernels": "counted"}, rows=rows)
+        rows.append((f"{ms / total:.0%}", "others", "", str(len(rest)), "", "", significant(ms)))
+    columns: dict[str, CellKind] = dict.fromkeys(("share", "operator", "at", "kernels", "class", "bound by"), "text")
+    columns |= {"share": "predicted", "kernels": "counted"}
+    if found.time.unknown:
+        return Shown(columns=columns, rows=[row[:-1] for row in rows])
+    return Shown(columns={"ms": "predicted", **columns}, rows=[(row[-1], *row[:-1]) for row in rows])
 
 
 def _fused_scans(memory: MemoryProfile, found: PassTime, sheet: DeviceSpec) -> Iterator[str]:

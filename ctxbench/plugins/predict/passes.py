@@ -3,13 +3,13 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
 from ctxbench.base.dtypes import DTYPES, TF32, TF32_CONVOLUTIONS
-from ctxbench.base.notes import Note
-from ctxbench.base.number import CONFIDENCE_SDS, KERNELS, TRAINING, Number, significant
+from ctxbench.base.notes import UNMEASURED, Note
+from ctxbench.base.number import CONFIDENCE_SDS, HOST, KERNELS, TRAINING, Number, reason_unknown, significant
 from ctxbench.plugins.predict import LAUNCHES, NO_TF32
 from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.operators import Operator
@@ -65,6 +65,11 @@ class PassTime:
         """The share of the kernels' time that is in classes without measurements."""
         return self._share(lambda kernel: kernel.rate.is_assumed)
 
+    @property
+    def assumed_classes(self) -> list[str]:
+        """The classes without measurements that it has kernels of."""
+        return list(dict.fromkeys(kernel.work.kind for kernel in self.kernels if kernel.rate.is_assumed))
+
     def _share(self, counts: Callable[[PredictedKernel], bool]) -> float:
         total = sum(kernel.ms for kernel in self.kernels)
         return sum(kernel.ms for kernel in self.kernels if counts(kernel)) / total if total else 0.0
@@ -82,10 +87,9 @@ class PassTime:
             host = {"us": self.host_us, "origin": self.host_origin}
             found.append((LAUNCHES, {"host_ms": self.host_ms, "device_ms": self.device_ms, **host}))
         if self.assumed_share > ASSUMED_NOTE:
-            kinds = dict.fromkeys(kernel.work.kind for kernel in self.kernels if kernel.rate.is_assumed)
-            found.append(("time_assumed", {"share": self.assumed_share, "classes": [*kinds]}))
+            found.append((UNMEASURED, {"share": self.assumed_share, "classes": self.assumed_classes}))
         ratio = self.other_era_ms / self.time.value if self.time.value else 1.0
-        if max(ratio, 1 / ratio) > ERAS_NOTE:
+        if max(ratio, 1 / ratio) > ERAS_NOTE and not self.time.unknown:
             other = "of today" if self.era == "cuda-2020" else "of 2020"
             found.append(("time_era", {"other": other, "ms": self.other_era_ms}))
         if significant(self.default_ms) != significant(self.time.value):
@@ -125,9 +129,9 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
         low=max(device * math.exp(-of_device), host * math.exp(-of_host)),
         high=max(device * math.exp(of_device), host * math.exp(of_host)),
         origin="predicted",
-        errors=errors if device >= host else {"host": host_sd},
+        errors=errors if device >= host else {HOST: host_sd},
     )
-    return PassTime(
+    found = PassTime(
         time,
         device_ms=device,
         host_ms=host,
@@ -139,6 +143,8 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
         host_origin="assumed" if not sheet.host_us else "measured" if sheet.kernels_ms else "scaled",
         kernels=kernels,
     )
+    why = reason_unknown(time.low, time.high, time.errors, found.assumed_share, found.assumed_classes)
+    return replace(found, time=replace(time, unknown=why))
 
 
 def errors_of(kernels: Sequence[PredictedKernel], total_ms: float) -> dict[str, float]:

@@ -373,8 +373,10 @@ def test_a_pass_of_small_kernels_is_bound_by_their_launches() -> None:
     assert found.time.errors == {"host": HOST_SD}
     assert {kernel.bound for kernel in found.kernels} == {"launches"}
     assert str(found.notes()[0]).startswith(
-        "Launch-bound: the host takes about 2.3 ms (23 us an operator, assumed) to launch kernels that take 0.3 ms"
+        "Launch-bound: the host's time to launch the kernels (23 us an operator, assumed) is longer than theirs"
     )
+    assert found.time.unknown == ("the host's time to launch the kernels decides, whose band is a factor of 8 wide")
+    assert found.time.text() == "not known"
 
 
 def test_keeping_the_gradient_of_a_parameter_takes_the_host_as_long_as_four_operators() -> None:

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,12 @@ import ctxbench
 from ctxbench import cli, registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.notes import Note
-from ctxbench.base.number import Number, order, ratio, reason_not_comparable
+from ctxbench.base.number import HOST_OWN_SD, Number, order, ratio, reason_not_comparable, reason_unknown
 from ctxbench.engine.run import resume
 from ctxbench.model import read_suite as suite
 from ctxbench.model.read_suite import Overrides
 from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.passes import time_of
-from ctxbench.plugins.predict.rates import HOST_US
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice, compact_table
@@ -129,19 +130,19 @@ def test_a_training_step_may_have_a_loss_and_an_optimizer() -> None:
         options = ["predict", "sa", "--for", "t4", "--shape", "1,64,16,16", "--mode", "train", *more]
         return CliRunner().invoke(cli.app, options, catch_exceptions=False, env={"COLUMNS": "200"}).output
 
-    def host_ms(text: str) -> float:
-        return float(text.partition("launching them ")[2].partition(" ms")[0])
+    def launched(text: str) -> int:
+        return int(text.partition("The host launches ")[2].partition(" operators")[0])
 
     plain, step = told(), told("--loss", "cross-entropy", "--optimizer", "adamw")
     assert "float32, train with cross-entropy and adamw: predicted for Tesla T4, not measured:" in step
-    assert host_ms(step) - host_ms(plain) > 8 * HOST_US / 1e3  # eight lists of the optimizer, and the loss
+    assert launched(step) - launched(plain) > 8  # eight lists of the optimizer, and the loss
 
 
 PREDICTED = {"sa": 100.0, "da": 50.0, "ham_nmf": 7.0}
 SHEETS = {"titan-xp": {"title": TITAN}, "t4": {"title": "Tesla T4"}}
 
 
-def predicted(module: str, device: str, ms: float, factor: float = 2, **values: Any) -> dict[str, Any]:
+def predicted(module: str, device: str, ms: float, factor: float = 1.5, **values: Any) -> dict[str, Any]:
     """The columns of a predicted time in both modes."""
     ends = {"ms": ms, "low_ms": ms / factor, "high_ms": ms * factor, "confidence": 0.8}
     times = {f"latency_{mode}_{end}": value for mode in ("infer", "train") for end, value in ends.items()}
@@ -162,14 +163,29 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_three_commands_write_a_predicted_time_alike(command: Callable[..., Any], tmp_path: Path) -> None:
-    time, options = "0.18 [0.07, 0.52]", ("--shape", "1,64,32,32")
+    time, options = "0.74 [0.64, 0.86]", ("--shape", "1,512,128,128", "--dtype", "float32")
     told = command("predict", "gc", "--for", "t4", "--mode", "infer", *options).stdout
     assert f"not measured: {time} ms [80 % band]" in " ".join(told.split())
     chosen = command("choose", "--memory", "1GiB", "--mode", "infer", "--device", "t4", "--modules", "gc,se", *options)
     assert time in chosen.stdout
     run = command("run", "--static", "--modules", "gc", "--device", "t4", *options, "--out", tmp_path / "run")
     assert time in run.stdout
-    assert "infer 0.18 ms" in run.stderr.splitlines()[-1]
+    assert "infer 0.74 ms" in run.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_three_commands_tell_no_time_of_which_too_little_is_known(command: Callable[..., Any], tmp_path: Path) -> None:
+    options = ("--shape", "1,64,32,32", "--dtype", "float32")
+    why = "the host's time to launch the kernels decides, whose band is a factor of 8 wide"
+    told = command("predict", "se", "--for", "h200", "--mode", "infer", *options).stdout
+    assert f"not measured: not known: {why}" in " ".join(told.split())
+    assert "The host launches 6 operators." in told
+    assert not re.search(r"\d ms", told)
+    chosen = command("choose", "--mode", "infer", "--device", "h200", "--modules", "se,gc", *options).stdout
+    assert (chosen.count(why), chosen.count("not known =")) == (2, 2)
+    assert "precise enough to order 0 of the 1 pairs" in chosen
+    run = command("run", "--static", "--modules", "se", "--device", "h200", *options, "--out", tmp_path / "run")
+    assert (f"Not known: {why}." in " ".join(run.stdout.split()), "infer not known" in run.stderr) == (True, True)
 
 
 def texts(table: Table, key: str) -> list[str]:
@@ -181,7 +197,7 @@ def test_measured_and_predicted_times_share_a_column_and_not_a_verdict(run: Path
     table = suite_table(open_run(run))
     (place,) = [i for i, column in enumerate(table.columns) if column.key == "latency_infer"]
     cells = [row.cells[place] for row in table.rows]
-    assert [cell.text for cell in cells[:3]] == ["100000 [100000, 100000]", "100 [50, 200]", "200 [100, 400]"]
+    assert [cell.text for cell in cells[:3]] == ["100000 [100000, 100000]", "100 [70, 150]", "200 [130, 300]"]
     assert [cell.origin for cell in cells] == ["measured", "predicted", "predicted"] * 3
     # Bold is the best of each device: DA's and Ham's bands do not overlap, SA's and DA's do.
     assert [cell.best for cell in cells] == [False] * 6 + [True] * 3
@@ -194,12 +210,55 @@ def test_predicted_times_are_italic_in_every_format(run: Path, tmp_path: Path) -
     choice = Choice(["params", "latency_infer", "throughput_infer"])
     written = write_report([run], tmp_path / "out", ["pareto", "cost"], choice)
     tables = tmp_path / "out" / "tables"
-    assert "*100 [50, 200]*<sup>" in (tables / "table3-compact.md").read_text()
-    assert r"\textit{100 {[}50, 200{]}}" in (tables / "table3-compact.tex").read_text()
+    assert "*100 [70, 150]*<sup>" in (tables / "table3-compact.md").read_text()
+    assert r"\textit{100 {[}70, 150{]}}" in (tables / "table3-compact.tex").read_text()
     assert '<td class="predicted"' in (tables / "table3-compact.html").read_text()
     page = written.page.read_text()
     assert f"{TITAN} (times predicted)" in page
-    assert "sa: infer 100 [50, 200] ms, predicted," in page
+    assert "sa: infer 100 [70, 150] ms, predicted," in page
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "errors", "share", "why"),
+    [
+        (1.0, 2.9, {"device": 0.4}, 0.5, ""),
+        (1.0, 3.1, {"device": 0.4}, 0.5, "its band is a factor of 3.1 wide"),
+        (1.0, 2.0, {"device": 0.2}, 0.72, "72% of the time is in FFT, solver, which nothing measured"),
+        (1.0, 2.0, {"host": 0.2}, 0.72, ""),  # the host decides, and was measured
+        (
+            1.0,
+            8.0,
+            {"host": 0.8},
+            0.0,
+            "the host's time to launch the kernels decides, whose band is a factor of 8 wide",
+        ),
+    ],
+)
+def test_a_predicted_time_is_told_where_enough_is_known(
+    tmp_path: Path, low: float, high: float, errors: dict[str, float], share: float, why: str
+) -> None:
+    """A stored row is told as a fresh prediction is, in the table, its footnote and its detail."""
+    note = Note("time_assumed", {"share": share, "classes": ["FFT", "solver"]}, "latency_infer")
+    ends = {"ms": 1.5, "low_ms": low, "high_ms": high, "confidence": 0.8, "errors": json.dumps(errors)}
+    times = {f"latency_{mode}_{end}": value for mode in ("infer", "train") for end, value in ends.items()}
+    folder = new_run(tmp_path / "run", sheets=SHEETS)
+    add(folder, record("sa", "t4", **times, latency_origin="predicted", notes=[note]))
+    table = suite_table(open_run(folder.path))
+    (place,) = [i for i, column in enumerate(table.columns) if column.key == "latency_infer"]
+    cell = table.rows[0].cells[place]
+    assert (cell.text == "not known", cell.detail == f"not known: {why}") == (bool(why), bool(why))
+    assert [text for text in table.notes if text.startswith("Not known")] == [f"Not known: {why}."] * bool(why)
+    plain = reason_unknown(low, high, errors, share, ["FFT", "solver"])
+    assert plain == why
+    told = Number(1.5, low, high, origin="predicted", errors=errors, unknown=plain)
+    assert (told.text() == told.over(2).text() == "not known") == bool(why)
+    assert order(told, Number(150.0, 100 * low, 100 * high, origin="predicted", errors=errors)) == -1  # nevertheless
+
+
+def test_two_times_that_the_host_decides_differ_by_what_blocks_do() -> None:
+    first, second = (Number(ms, ms / 3, ms * 3, origin="predicted", errors={"host": 0.8}) for ms in (1.6, 1.0))
+    assert ratio(first, second).high == pytest.approx(1.6 * math.exp(1.2816 * math.sqrt(2) * HOST_OWN_SD), 1e-4)
+    assert (order(first, second), order(replace(first, value=1.7), second)) == (0, 1)
 
 
 def test_columns_may_derive_from_predicted_times(run: Path) -> None:
@@ -218,8 +277,8 @@ def test_a_ranking_has_predicted_times(run: Path) -> None:
     assert [*rankings] == ["cpu", "titan-xp", "t4"]
     table = ranking_table(rankings["titan-xp"], "throughput_infer")
     assert [row.module for row in table.rows] == ["ham_nmf", "da", "sa"]
-    assert texts(table, "latency_infer") == ["7.0 [3.5, 14.0]", "50 [25, 100]", "100 [50, 200]"]
-    assert texts(table, "latency_infer_ratio") == ["", "7.1 [1.8, 28.6]", "14 [4, 57]"]
+    assert texts(table, "latency_infer") == ["7.0 [4.7, 10.5]", "50 [33, 75]", "100 [70, 150]"]
+    assert texts(table, "latency_infer_ratio") == ["", "7.1 [3.2, 16.1]", "14 [6, 32]"]
     assert any("80 % band" in line for line in table.caption)
     plain = ranking_table(rankings["titan-xp"], "latency_infer")
     assert not [column.key for column in plain.columns if "throughput" in column.key or "macs_per_s" in column.key]
