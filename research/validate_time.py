@@ -133,11 +133,13 @@ def table3() -> Iterator[Row]:
                 or row[f"{key}_published"] is None
             ):
                 continue
+            told = read_number(row, quantity(key))
+            assert told is not None
             times = [float(row[f"{key}_{name}"]) for name in ("published", "ms", "low_ms", "high_ms")]
             names = ("measured_ms", "predicted_ms", "low_ms", "high_ms")
             about = {"source": "Table 3", "what": row["module"], "mode": mode, "device": "NVIDIA TITAN Xp"}
             yield {**about, "known": "model", **{name: f"{ms:.4g}" for name, ms in zip(names, times, strict=True)},
-                   "errors": row[f"{key}_errors"], "unknown": read_number(row, quantity(key)).unknown}  # fmt: skip
+                   "errors": row[f"{key}_errors"], "unknown": told.unknown}  # fmt: skip
 
 
 def all_rows(classes: Mapping[Group, Kernels], data: Path) -> Iterator[Row]:

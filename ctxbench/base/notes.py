@@ -19,7 +19,7 @@ LACKS = "lacks"
 UNMEASURED = "time_assumed"
 # Codes of notes that stand beside a row's name where there is room for a few words, and the words.
 SHORT = {BROKEN: "does not meet the contract", "mark": "{text}", "wrapped": "takes {takes}"}
-TEXTS = {
+TEXTS: dict[str, str | tuple[str, str]] = {
     "remark": "{text}",
     "mark": "{text}",
     "wrapped": (

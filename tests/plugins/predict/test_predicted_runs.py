@@ -239,7 +239,7 @@ def test_a_predicted_time_is_told_where_enough_is_known(
 ) -> None:
     """A stored row is told as a fresh prediction is, in the table, its footnote and its detail."""
     note = Note("time_assumed", {"share": share, "classes": ["FFT", "solver"]}, "latency_infer")
-    ends = {"ms": 1.5, "low_ms": low, "high_ms": high, "confidence": 0.8, "errors": json.dumps(errors)}
+    ends: dict[str, Any] = {"ms": 1.5, "low_ms": low, "high_ms": high, "confidence": 0.8, "errors": json.dumps(errors)}
     times = {f"latency_{mode}_{end}": value for mode in ("infer", "train") for end, value in ends.items()}
     folder = new_run(tmp_path / "run", sheets=SHEETS)
     add(folder, record("sa", "t4", **times, latency_origin="predicted", notes=[note]))
