@@ -46,7 +46,8 @@ def time(case: Case, mode: Mode, name: str, sheet: DeviceSpec, loss: str, optimi
     ]
     if not found.is_launch_bound:
         parts.append(Shown(_safe_order(found)))
-    for sentence in (*_room(memory, name, sheet, case.dtype), *_fused_scans(memory, found, sheet)):
+    scans = () if found.time.unknown else _fused_scans(memory, found, sheet)
+    for sentence in (*_room(memory, name, sheet, case.dtype), *scans):
         parts.append(Shown(f"- {sentence}"))
     for note in [*found.notes(), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
         parts.append(Shown(f"- {note}"))
@@ -61,6 +62,22 @@ def _room(memory: MemoryProfile, name: str, sheet: DeviceSpec, dtype: str) -> It
     yield f"Its predicted peak is {memory.allocated_bytes / MIB:,.1f} MiB (ctxbench memory --for {name} explains it)."
     yield Card(name, sheet.title, sheet.backend, sheet.memory_gib).fits(memory.allocated_bytes, memory.needed_bytes)
     yield from map(str, memory.told)
+
+
+def _text_of(found: PassTime) -> str:
+    return f"{NOT_KNOWN}: {found.time.unknown}" if found.time.unknown else f"{found.time.text()} ms [80 % band]"
+
+
+def _parts(found: PassTime) -> str:
+    """The time of the kernels and that of the host; of a pass whose time is not known, what may be told instead."""
+    if not found.time.unknown:
+        kernels, host = significant(found.device_ms), significant(found.host_ms)
+        return f"kernels and the gaps between them {kernels} ms, launching them {host} ms; the longer one counts"
+    launched = counted(round(found.host_ms * 1e3 / found.host_us), "operator")
+    return (
+        f"The host launches {launched}. Below are shares of the kernels' time. Beside another block, the order of the "
+        "two may be known nevertheless: ctxbench choose."
+    )
 
 
 def _by_operator(found: PassTime) -> Shown:
