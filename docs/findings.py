@@ -23,7 +23,7 @@ from ctxbench.results.rows import by_values
 # The accuracies of recall, a column each.
 PERCENT = dict.fromkeys((f"{kind}, %" for kind in RECALLED), "measured")
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
-MOST_NAMED = 3
+MOST_NAMED = 5
 # An input this many times as large as a standard normal one, a training step should survive.
 SURVIVED = 16
 # Whole networks are compared at this input.
