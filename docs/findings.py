@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from headlines import RECALLED, is_printed, recalled, row_name
+from headlines import is_printed, recalled, row_name
 from lists import POSITIONS, built_in, markdown, peaks, reaches, stored_run, table
 
 from ctxbench.base.mode import MODES
@@ -20,8 +20,6 @@ from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.cells import amount
 from ctxbench.results.rows import by_values
 
-# The accuracies of recall, a column each.
-PERCENT = dict.fromkeys((f"{kind}, %" for kind in RECALLED), "measured")
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
 MOST_NAMED = 5
 # An input this many times as large as a standard normal one, a training step should survive.

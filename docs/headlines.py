@@ -17,7 +17,7 @@ from ctxbench.model.published import Printed, Published
 from ctxbench.model.read_suite import read_published
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict, read
 from ctxbench.plugins.crossover.table import crossover_table
-from ctxbench.plugins.recall.metric import USUAL_SHAPE, accuracy_of, first_of, full_rank, seeds_of
+from ctxbench.plugins.recall.metric import accuracy_of, first_of, seeds_of
 from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData
 
@@ -27,8 +27,6 @@ import gate_on_this_machine as gate
 
 # For these figures of the paper a choice was made with the figure in view; docs/plugins/memory.md says which.
 CHOSEN = (("acf", "infer"), ("ham_cd", "infer"), ("a2", "train"), ("sa", "train"), ("acf", "train"))
-# What the run `recall` trained on, as its columns are named.
-RECALLED = ("segment", "global", "lookup")
 
 
 def peak_errors() -> list[float]:
@@ -166,11 +164,6 @@ def bottleneck(rank: int) -> dict[str, RecordRow]:
 def cells(row: RecordRow) -> int:
     """Number of positions of the scenes that a block was trained on."""
     return int(first_of("segment", row["recall_curve"])[1]["cells"])
-
-
-def is_full_rank(row: RecordRow) -> bool:
-    """True if the rank of a ham is no bottleneck in the scenes that it was trained on."""
-    return bool(full_rank(json.loads(row["hparams"]), USUAL_SHAPE[0], cells(row)))
 
 
 def row_name(row: RecordRow) -> str:
