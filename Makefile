@@ -77,10 +77,11 @@ report: tracked
 site: tracked
 	$(IN_COPY) -m sphinx -q -W --keep-going -b html docs "$(CURDIR)/docs/site"
 
-# Quick tests under another Python, with the build of torch that PyPI has, which is that for CUDA: another pair each day.
-PAIRS := 3.12:2.13.0 3.13:2.13.0 3.12:2.14.1
+# Quick tests under another Python, with the build of torch that PyPI has, which is that for CUDA, or with the oldest
+# versions of all that pyproject.toml allows: another pair each day.
+PAIRS := 3.12:2.13.0 3.13:2.13.0 3.12:2.14.1 3.11:floors
 other-python: tracked
-	cd .tracked && TESTS="$(QUICK)" bash benchmarks/matrix.sh $(word $(shell echo $$(($$(date +%j | sed 's/^0*//') % 3 + 1))),$(PAIRS))
+	cd .tracked && TESTS="$(QUICK)" bash benchmarks/matrix.sh $(word $(shell echo $$(($$(date +%j | sed 's/^0*//') % 4 + 1))),$(PAIRS))
 
 # The tests under other versions of Python and torch; takes several GB and a while for each.
 matrix: tracked

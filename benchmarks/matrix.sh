@@ -3,6 +3,7 @@
 #
 #   bash benchmarks/matrix.sh                         # the oldest, the pinned and the newest torch, and those between
 #   bash benchmarks/matrix.sh 3.12:2.11.0             # pairs of your own
+#   bash benchmarks/matrix.sh 3.11:floors             # of all that ctxbench needs the oldest that pyproject.toml allows
 #
 #   TESTS="not timing" bash benchmarks/matrix.sh 3.13:2.13.0    # tests of your own choice
 #
@@ -19,11 +20,17 @@ failed=0
 for pair in "${pairs[@]}"; do
     python=${pair%%:*} torch=${pair##*:}
     folder=$(mktemp -d)
-    # torch pins some of its own requirements
-    grep -v -E '^(torch|numpy|setuptools|sympy|mpmath|networkx|fsspec|filelock|typing_extensions)==' constraints.txt > "$folder/constraints.txt"
+    if [ "$torch" = floors ]; then
+        wanted=torch
+        sed -n '/^dependencies/,/^]/ s/.*"\([A-Za-z0-9_-]*\)>=\([0-9.]*\).*/\1==\2/p' pyproject.toml > "$folder/constraints.txt"
+    else
+        wanted=torch==$torch
+        # torch pins some of its own requirements
+        grep -v -E '^(torch|numpy|setuptools|sympy|mpmath|networkx|fsspec|filelock|typing_extensions)==' constraints.txt > "$folder/constraints.txt"
+    fi
     echo "== Python $python, torch $torch"
     if "python$python" -m venv "$folder/venv" &&
-        "$folder/venv/bin/pip" install --quiet -c "$folder/constraints.txt" "torch==$torch" -e ".[dev]" &&
+        "$folder/venv/bin/pip" install --quiet -c "$folder/constraints.txt" "$wanted" -e ".[dev]" &&
         "$folder/venv/bin/python" -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "$tests"; then
         echo "== Python $python, torch $torch: passed"
     else

@@ -17,7 +17,7 @@ from pathlib import Path
 from ctxbench.plugin import FOLDER, plugins
 
 ROOT = Path(__file__).parents[1]
-LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(sys.argv[1], no_cache=True))"
 
 
 def lint(planted: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -31,16 +31,7 @@ def lint(planted: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
                 if Path(path).parts[0] == source:
                     with (installed / Path(path).relative_to(source)).open("a", encoding="utf-8") as file:
                         file.write(f"{planted[path]}\n")
-        command = [
-            sys.executable,
-            "-E",
-            "-c",
-            LINT,
-            "--no-logo",
-            "--no-cache",
-            "--config",
-            str(ROOT / "pyproject.toml"),
-        ]
+        command = [sys.executable, "-E", "-c", LINT, str(ROOT / "pyproject.toml")]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 

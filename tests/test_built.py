@@ -36,6 +36,16 @@ def counts(found: Case) -> MacCount:
     return count_macs(*found.on_meta())
 
 
+def skip_traced(how: str) -> None:
+    """Skip a test of a traced part where PyTorch itself runs none without data, as 2.11."""
+    if how == "trace":
+        traced: Any = torch.jit.trace(nn.Conv2d(2, 2, 1), torch.zeros(1, 2, 1, 1))
+        try:
+            traced.to("meta")(torch.zeros(1, 2, 1, 1, device="meta"))
+        except RuntimeError:
+            pytest.skip("this PyTorch runs no traced convolution on meta")
+
+
 # By hand: the parameters, and the MACs with one for each multiplied element and mean.
 RIGHT = [
     ("Rates", {}, LAYER, MIX + N * C + C),
@@ -64,6 +74,7 @@ def _weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_block_is_counted_whatever_its_constructor_does(
     name: str, hparams: dict[str, Any], params: int, macs: int
 ) -> None:
+    skip_traced(str(hparams.get("how")))
     torch.manual_seed(3)
     before = torch.get_rng_state()
     module, x = case(name, **hparams).on_meta()
@@ -74,6 +85,7 @@ def test_a_block_is_counted_whatever_its_constructor_does(
 
 @pytest.mark.parametrize("how", ["script", "trace"])
 def test_a_scripted_part_has_the_training_step_and_the_memory_of_a_plain_one(how: str) -> None:
+    skip_traced(how)
     found, plain = (case("Parent", how=each).on_meta() for each in (how, "plain"))
     assert (
         count_training_macs(*found).macs == count_training_macs(*plain).macs == 5 * MIX + C

@@ -416,3 +416,25 @@ def test_an_import_that_waits_is_told_once_and_given_up_at_its_limit(
     assert [line.partition("waits.py")[2] for line in said] == [
         f"{':A' * (question == 'network')} is still being imported after 10 s; after 600 s it is given up"
     ]
+
+
+@pytest.mark.plugin("show")
+@pytest.mark.processes
+def test_a_block_that_waits_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, begun = tmp_path / "waits.py", tmp_path / "begun"
+    file.write_text(
+        "import time\nfrom torch import nn\nclass A(nn.Module):\n    def __init__(self, channels):\n"
+        f"        open({str(begun)!r}, 'w')\n        time.sleep(10**6)\n"
+    )
+    monkeypatch.setattr("ctxbench.base.clocks.here", TimePassesOnceThereIs(begun))
+    said: list[str] = []
+
+    def interrupted(text: str, stderr: bool) -> None:
+        said.append(text)
+        if "ended" in text:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("ctxbench.engine.isolated.say", interrupted)
+    with IsolatedLoader() as loader, pytest.raises(KeyboardInterrupt):
+        loader.ask(Case("A", f"{file}:A", {}, (1, 8, 6, 5)), "costs", list[str], False, [])
+    assert said[-1:] == ["A [1, 8, 6, 5] has not ended after 60 s; Ctrl-C gives it up"]

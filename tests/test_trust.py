@@ -199,9 +199,7 @@ def records(named: str, run: Path) -> tuple[Any, ...]:
 
 
 FILES = (suite, network, block_of_a_table, network_of_a_table, interrupted, records)
-# The file is allowed to name these as networks, whose function is called without settings.
 NOT_THERE = (dotted, archive)
-HARMLESS = {(partial, network), (imported, network), (other_class, network)}
 
 
 @pytest.mark.plugin("audit")
@@ -221,9 +219,50 @@ def test_no_file_has_code_run_that_it_names(
         assert not (sent / "PWNED").exists(), (file.__name__, done.stderr)
         assert not Path("PWNED").exists(), (file.__name__, done.stderr)
         assert "Traceback" not in done.stderr, done.stderr
-        if (kind, file) not in HARMLESS:
-            code = 4 if kind in NOT_THERE and file is records else 2
-            assert done.returncode == code, (*shown, done.stdout, done.stderr)
+        code = 4 if kind in NOT_THERE and file is records else 2
+        assert done.returncode == code, (*shown, done.stdout, done.stderr)
+
+
+# What a constructor of a package may open or run, and the name of a file that came with a suite.
+MORE = ("a/b", "https://x.y", "open(1)", "a b", "$x", "evil.yaml", ["x", "a/b"], {"activation": "x"})
+
+
+@pytest.mark.plugin("audit")
+@pytest.mark.plugin("check")
+@pytest.mark.usefixtures("shared_server")
+@pytest.mark.processes
+@pytest.mark.parametrize("file", [suite, block_of_a_table, interrupted, records], ids=lambda file: file.__name__)
+def test_a_file_gives_code_of_packages_numbers_and_words_alone(
+    sent: Path, whole_run: Path, command: Command, file: Callable[[str, Path], tuple[Any, ...]]
+) -> None:
+    shutil.copytree(whole_run, "run")
+    done = command(*file("torch.nn:Conv2d", Path("run")))
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert "gives torch.nn:Conv2d cmd='touch PWNED', which is more than a number or a word" in done.stderr
+
+
+def test_a_file_may_give_numbers_and_words_and_a_person_more(sent: Path) -> None:
+    names = ("torch.nn:Conv2d", "own.py:Block", "ctxbench.networks.mmsegmentation:PSPNet")
+    conv, own, network = (Reference.read(each, Path("x.toml")) for each in names)
+    for plain in (1, 0.5, True, None, "gelu", "yolo11n.yaml", "", [1, "relu"], (3, 3)):
+        trust.check_settings(conv, {"a": plain})
+    Path("evil.yaml").touch()
+    for value in MORE:
+        trust.check_settings(own, {"a": value})
+        for each in (conv, network):
+            with pytest.raises(trust.RefusedReference, match=r"x\.toml gives .* a="):
+                trust.check_settings(each, {"a": value})
+
+
+@pytest.mark.plugin("claims")
+def test_the_claims_beside_a_suite_of_elsewhere_are_not_run(sent: Path, command: Command) -> None:
+    path = sent / "a-suite.toml"
+    path.write_text('title = "t"\nmodules = ["se"]\nmetrics = ["params"]\n[axes]\nshape = [1, 16, 4, 4]\n')
+    beside = sent / "a_suite.py"
+    beside.write_text(f"import pathlib\npathlib.Path({str(sent / 'PWNED')!r}).touch()\nCLAIMS = []\n")
+    done = command("run", "--static", "--suite", path, "--out", "out")
+    assert (done.returncode, (sent / "PWNED").exists(), Path("out").exists()) == (2, False, False)
+    assert f"{path} names code that is not below the working folder: {beside}" in done.stderr
 
 
 def test_code_of_one_s_own_and_of_packages_that_need_torch_may_run(sent: Path) -> None:

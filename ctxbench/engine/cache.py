@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -28,8 +27,7 @@ from ctxbench.engine.one_process import Executor
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 from ctxbench.plugin import loaded
-from ctxbench.registry.objects import SESSION
-from ctxbench.results.sources import code_digest
+from ctxbench.results.sources import OF_A_TERMINAL, code_digest
 from ctxbench.worker.lines import ProtocolError, decode, encode
 from ctxbench.worker.protocol import Imported, MeasureCase, MeasureCases, Measured, Reply, Task
 
@@ -37,11 +35,6 @@ from ctxbench.worker.protocol import Imported, MeasureCase, MeasureCases, Measur
 NO_CACHE_ENV = "CTXBENCH_NO_CACHE"
 # What counts besides ctxbench.
 PACKAGES = ("torch", "torchprofile", "numpy")
-# Variables that differ between two terminals of one person, or two tests: no module's cost hangs on them.
-OF_A_TERMINAL = re.compile(
-    f"{SESSION}|_|PWD|OLDPWD|SHLVL|COLUMNS|LINES|(COLOR)?TERM.*|DISPLAY|WINDOWID|TMUX.*|STY|(SSH|DBUS|XDG_SESSION)_.*"
-    "|PYTEST_CURRENT_TEST"
-)
 # No entry that was written is larger.
 MOST_BYTES = 2**24
 
@@ -92,7 +85,7 @@ class Cache:
             self._note(f"what is counted is not kept for the next run: {path.parent}: {reason}")
 
     def _path(self, key: bytes) -> Path:
-        return self._folder / hashlib.sha256(key).hexdigest()
+        return self._folder / hashlib.sha256(_variables() + key).hexdigest()
 
     def _is_private(self) -> bool:
         """Return whether nobody else may write into the folder: who can could seal any number."""
@@ -181,10 +174,14 @@ def libraries() -> list[str]:
 
 
 def installed_key() -> bytes:
-    """All that is installed, and the environment's variables: a part of the key of what a person's module counts."""
-    installed = sorted(f"{each.name} {each.version}" for each in distributions())
-    variables = sorted((name, value) for name, value in os.environ.items() if not OF_A_TERMINAL.fullmatch(name))
-    return json.dumps([installed, variables]).encode()
+    """All that is installed: a part of the key of what a person's module counts."""
+    return json.dumps(sorted(f"{each.name} {each.version}" for each in distributions())).encode()
+
+
+def _variables() -> bytes:
+    """The environment's variables, of which PyTorch, its allocator and a module may read any."""
+    found = sorted((name, value) for name, value in os.environ.items() if not OF_A_TERMINAL.fullmatch(name))
+    return json.dumps(found).encode()
 
 
 def machine_key() -> bytes:

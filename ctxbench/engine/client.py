@@ -39,8 +39,6 @@ TRIES = 3
 _FOREIGN = 60
 # Bytes. No message is as long; a module may write without end.
 _LONGEST_LINE = 2**22
-# Seconds after which a person wants to know what is waited for.
-LONG_S = 10.0
 # A process that SIGKILL has not ended after this long is stuck in a driver; it is left behind.
 KILL_S = 10.0
 
@@ -53,12 +51,13 @@ class ForkServer:
     server imports torch while its maker goes on; the first task waits for it. One that dies is replaced before the next
     task, or for this one if no module's code has run. It ends with the thread that made it. It starts a second sooner
     without what `static` metrics need. `malloc` is "keep" or "default", as in a suite. `on_long` is called
-    once for each task that takes more than `LONG_S` seconds.
+    once for each task that takes more than `long_s` seconds.
     """
 
     def __init__(self, tree: Path | None = None, static: bool = True, malloc: str = "keep") -> None:
         self._tree, self._static, self._malloc = tree, static, malloc
         self.on_long: Callable[[], None] | None = None
+        self.long_s = math.inf
         # Without a name, so that it is gone when the processes are. Its writers share one offset.
         self._output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed by close()
         self._launch()
@@ -141,7 +140,7 @@ class ForkServer:
         """The child's messages go to `on_message` until it answers a command or has ended, or the fork server has."""
         start = this_machine.here.wall_s()
         deadline = math.inf if timeout_s is None else start + timeout_s
-        long = start + LONG_S if self.on_long else math.inf
+        long = start + self.long_s if self.on_long else math.inf
         timed_out = False
         while True:
             match self._next(min(long, deadline)):

@@ -1,6 +1,6 @@
 """Loads user code in a child process, and tells in a sentence if the process ended otherwise."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ctxbench.model.case import Case
     from ctxbench.model.conditions import Shape
 
+# Seconds after which a person wants to know what is waited for: a file, or a block that is built, counted or run.
+LONG_S, ANSWER_S = 10.0, 60.0
 # Seconds in which a block has to be built for its call to be told.
 CALL_S = 30.0
 # Seconds in which a person's file has to be imported: those of a row of a suite that names none.
@@ -87,12 +89,8 @@ class IsolatedLoader:
 
     def _load(self, source: str, question: str, kind: Any, *arguments: Any) -> tuple[list[Any], list[str]]:
         """Answers of a child about a source, whose import may wait: for a download, a lock or a person."""
-        from ctxbench.engine.client import LONG_S
-
         waits = f"{source} is still being imported after {LONG_S:g} s; after {IMPORT_S:g} s it is given up"
-        return self._ask(
-            f"loading {source}", question, kind, *arguments, timeout_s=IMPORT_S, on_long=lambda: say(waits, stderr=True)
-        )
+        return self._ask(f"loading {source}", question, kind, *arguments, timeout_s=IMPORT_S, waits=waits)
 
     def _ask(
         self,
@@ -101,14 +99,16 @@ class IsolatedLoader:
         kind: Any,
         *arguments: Any,
         timeout_s: float | None = None,
-        on_long: Callable[[], None] | None = None,
+        waits: str = "",
     ) -> tuple[list[Any], list[str]]:
         """Answers of a child; then the output of its module, and remarks on the module."""
         from ctxbench.engine import client, remote
 
         if self._server is None:
             self._server = self._stack.enter_context(client.ForkServer(static=self._static))
-        self._server.on_long = on_long
+        self._server.long_s = LONG_S if waits else ANSWER_S
+        waits = waits or f"{about} has not ended after {ANSWER_S:g} s; Ctrl-C gives it up"
+        self._server.on_long = lambda: say(waits, stderr=True)
         answered = remote.ask(self._server, question, kind, *arguments, timeout_s=timeout_s)
         self._server.on_long = None
         ended, failure = answered.ended, answered.failure

@@ -80,8 +80,15 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
         content["published"] = read_published(named, Published, path.parent).model_dump()
     file = _validate(content, str(path))
     _check_networks(file, path)
+    if (beside := code_beside(path)).is_file():
+        said(f"{beside}:", path)
     suite = Suite(path.stem, path, file)
     return suite if overrides is None else overridden(suite, overrides)
+
+
+def code_beside(suite: Path) -> Path:
+    """The Python file that goes with a suite: that of its name, with `_` for `-`."""
+    return suite.with_name(f"{suite.stem.replace('-', '_')}.py")
 
 
 def read_published(name_or_path: str, table: type[PublishedT], beside: Path | None = None) -> PublishedT:
@@ -123,7 +130,7 @@ def _check_networks(suite: SuiteFile, path: Path) -> None:
     """UsageError if a network may not run because a file says it."""
     for name in (*suite.axes.network, *(str(case.get("network") or "") for case in suite.cases)):
         if name:
-            said(name, path)
+            said(name, path, is_network=True)
 
 
 def _find(name_or_path: str) -> Path:

@@ -126,7 +126,7 @@ def get(name: str | Reference) -> Entry:
     """
     reference = Reference.parse(name) if isinstance(name, str) else name
     if not reference.is_key:
-        return _from_reference(reference)
+        return replace(_from_reference(reference), said_by=reference.said_by)
     if reference.name not in _known():
         package, dot, class_name = reference.name.rpartition(".")
         if dot:

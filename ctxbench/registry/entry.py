@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.errors import UsageError, unknown
@@ -14,6 +15,7 @@ from ctxbench.registry.hyperparameter import Hyperparameter, as_lists, choices_o
 from ctxbench.registry.load import import_maker
 from ctxbench.registry.maker import Maker, maker_of_function, written
 from ctxbench.registry.reference import Reference
+from ctxbench.registry.trust import check_settings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,7 +42,7 @@ class Entry:
     which has the hyper-parameters' meaning. `reference` (`package.module:Class` or `/path/file.py:Class`) is what
     `load` imports. `made_for` is the one number of channels that an instance takes, `takes` a layout other than
     [B, C, H, W] that its arguments say. One that is `open` takes arguments of any name (`**kwargs`), which are passed
-    on. Of what is not `declared` by @register only the constructor is known.
+    on. Of what is not `declared` by @register only the constructor is known. `said_by` is the file that names it.
     """
 
     key: str
@@ -69,6 +71,7 @@ class Entry:
     width: Hyperparameter | None = None
     declared: bool = True
     open: bool = False
+    said_by: str = ""
 
     def load(self) -> "type[nn.Module] | Maker":
         """Import the module's class, or what else makes its modules. This runs the code of its file."""
@@ -121,6 +124,8 @@ class Entry:
                 f"{self.key} is made for {self.made_for} channels and not for {channels}: take inputs "
                 f"[B, {self.made_for}, H, W], or give its class, or a function of channels"
             )
+        if self.said_by:
+            check_settings(Reference.read(self.reference, Path(self.said_by)), hparams)
         known = self._settable
         for name in [each for each in hparams if each not in known]:
             if not self.passes_on(name):

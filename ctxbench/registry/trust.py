@@ -1,10 +1,12 @@
 """Trust in code that a file names: that file may be somebody else's."""
 
+import ast
 import importlib.util
 import os
 import pkgutil
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -23,16 +25,18 @@ MODEL_LIBRARIES = ("timm.models", "torchvision.models")
 FOREIGN = "code that is not below the working folder: "
 # Characters of a path that the system may still know.
 LONGEST_PATH = 4096
+# A text that names neither a path nor an address, and is no code.
+WORD = re.compile(r"[\w.+-]*")
 
 
 class RefusedReference(UsageError):
     """A reference in a file leads to what may not be called because of a file alone."""
 
 
-def said(text: str, said_by: Path) -> Reference:
+def said(text: str, said_by: Path, is_network: bool = False) -> Reference:
     """The reference that a file says. UsageError if what it leads to may not run because of a file alone."""
     reference = Reference.read(text, said_by)
-    if not _is_own_file(said_by) and (found := refused(reference)):
+    if not _is_own_file(said_by) and (found := refused(reference) or (is_network and _no_network(reference))):
         raise RefusedReference(
             f"{said_by} names {found}; read it, and run it from its folder, or name it in the command"
         )
@@ -62,6 +66,30 @@ def refused(reference: Reference, received: Path | None = None) -> str:
     return ""
 
 
+def check_settings(reference: Reference, settings: Mapping[str, Any]) -> None:
+    """UsageError if a file gives code that is not one's own more than numbers and words, such as a path to read.
+
+    Constructors of packages read what a text names, and run what is in it: a configuration, a checkpoint.
+    """
+    foreign = [each for each, value in settings.items() if not _is_plain(value)]
+    if not foreign or _is_own_file(Path(reference.said_by)):
+        return
+    file = _file_of(reference)
+    if reference.source.partition(".")[0] == PACKAGE or (file and is_library(file)):
+        raise RefusedReference(
+            f"{reference.said_by} gives {reference} {foreign[0]}={settings[foreign[0]]!r}, which is more than a number "
+            "or a word; to allow it, name both in the command"
+        )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, str):
+        return bool(WORD.fullmatch(value)) and not os.path.lexists(value)
+    return value is None or isinstance(value, int | float)
+
+
 def check_found(reference: Reference, module: ModuleType, found: Any) -> None:
     """UsageError if a reference that a file says leads to what may not be called with the file's settings.
 
@@ -80,6 +108,24 @@ def check_found(reference: Reference, module: ModuleType, found: Any) -> None:
             f"{reference.said_by} names {reference}, which is no class of torch.nn.Module; name it in the command to "
             "call it"
         )
+
+
+def _no_network(reference: Reference) -> str:
+    """A clause on what is not made to build a network: of a package what is not decorated so, else no definition."""
+    is_known = reference.is_key or reference.source.partition(".")[0] == PACKAGE
+    file = None if is_known else _file_of(reference)
+    if file is None or file.suffix != ".py":
+        return ""
+    nodes = ast.walk(ast.parse(disk.read_text(file), filename=str(file)))
+    found = [each for each in nodes if isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name == reference.name]
+    if is_library(file):
+        found = [each for each in found if "network" in " ".join(map(ast.unparse, each.decorator_list))]
+    return "" if found else f"{reference}, which is no function that builds a network"
+
+
+def _file_of(reference: Reference) -> Path | None:
+    files = code_of(reference)
+    return files[0 if reference.is_file else -1] if files else None
 
 
 def code_of(reference: Reference) -> list[Path]:

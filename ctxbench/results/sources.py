@@ -6,6 +6,8 @@ for it. Who waits imports none of them: the process that measures tells (`own_fi
 
 import hashlib
 import importlib.util
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,10 +18,27 @@ from ctxbench.base import disk, git
 from ctxbench.base.call_sites import in_library
 from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
+from ctxbench.model.read_suite import code_beside
 from ctxbench.registry import trust
+from ctxbench.registry.objects import SESSION
 from ctxbench.registry.reference import Reference
 
 PACKAGE = "ctxbench"
+# Begins of what a module read and is no file: the name of a variable, and what has no content to compare.
+VARIABLE, UNKNOWN = "the variable ", "the answer of "
+# Variables that differ between two terminals of one person, or two tests: no module's cost hangs on them.
+OF_A_TERMINAL = re.compile(
+    f"{SESSION}|_|PWD|OLDPWD|SHLVL|COLUMNS|LINES|(COLOR)?TERM.*|DISPLAY|WINDOWID|TMUX.*|STY|(SSH|DBUS|XDG_SESSION)_.*"
+    "|PYTEST_CURRENT_TEST|OPENBLAS_NUM_THREADS"
+)
+
+
+def hash_of(name: str) -> str:
+    """The hash of a file, or of the value of a variable; empty if there is none, or nothing to compare."""
+    if name.startswith(VARIABLE):
+        value = os.environ.get(name.removeprefix(VARIABLE))
+        return "" if value is None else hashlib.sha256(os.fsencode(value)).hexdigest()
+    return "" if name.startswith(UNKNOWN) else disk.sha256(Path(name))
 
 
 def own_files(names: Iterable[str]) -> dict[str, str]:
@@ -100,7 +119,7 @@ def changed_files(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
     now = {name: Path(file).resolve() for name, file in _files(cases).items() if name in then}
     changed = [relative(file) for name, file in now.items() if disk.sha256(file) != then[name]["sha256"]]
     for row in dict.fromkeys(row_name(case.module, case.network) for case in cases):
-        found = {file: disk.sha256(Path(file)) for file in imports.get(row, {})}
+        found = {file: hash_of(file) for file in imports.get(row, {})}
         changed += [f if found[f] else f"{f} (not found)" for f in found if found[f] != imports[row][f]]
     if cases and PACKAGE in then and code_digest() != then[PACKAGE]["sha256"]:
         changed.append(then[PACKAGE]["file"])
@@ -133,7 +152,7 @@ def check_own_code(folder: Path, meta: Mapping[str, Any], names: Iterable[str], 
 def named_code(meta: Mapping[str, Any]) -> list[str]:
     """The references in a run's definition, and the Python file beside its suite."""
     suite = Path((meta.get("suite_file") or {}).get("file") or "suite.toml")
-    return [*_texts(meta.get("definition") or {}), f"{suite.with_name(suite.stem.replace('-', '_'))}.py:"]
+    return [*_texts(meta.get("definition") or {}), f"{code_beside(suite)}:"]
 
 
 def _texts(value: Any) -> Iterator[str]:

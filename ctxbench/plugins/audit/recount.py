@@ -89,7 +89,7 @@ class Recount:
         named = block or (EMPTY if has_slot else whole(network))
         entry = registry.get(self.blocks.get(block) or said(named, self.path))
         network = CONDITIONS["network"].checked(network) if has_slot else ""
-        network = str(said(network, self.path).whole) if network else ""
+        network = str(said(network, self.path, is_network=True).whole) if network else ""
         hparams = entry.check_hparams(settings)
         return Case(entry.key, entry.reference, hparams, shape, entry.defaults, network=network, device="meta")
 

@@ -28,6 +28,7 @@ from ctxbench.plugins.check.rules import judge
 from ctxbench.plugins.trees.tree_cases import list_cases
 from ctxbench.plugins.trees.trees import Modules, modules_here
 from ctxbench.registry.reference import Reference
+from ctxbench.registry.trust import check_settings
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.sources import check_own_code
 
@@ -66,6 +67,9 @@ def check_stored(path: Path, request: Request, progress: Quiet | None = None, ru
     folder, cases = path if path.is_dir() else path.parent, stored.cases.values()
     references = [] if request.suite.chosen else [case.reference for case in cases]
     check_own_code(folder, stored.meta, [*references, *(case.network for case in cases)], run_its_code)
+    if not run_its_code:
+        for case in cases if references else ():
+            check_settings(Reference.read(case.reference, path), case.hparams)
     said = {_absolute(each) for each in references if not each.startswith(f"{registry.BUILT_IN}.")}
     return _StoredCheck(request, here, stored, path, [] if run_its_code else sorted(said)).run(progress)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ctxbench.base import disk
 from ctxbench.base.errors import ModuleCodeError, UsageError, is_interrupt
+from ctxbench.model.read_suite import code_beside
 from ctxbench.registry.load import import_source
 from ctxbench.results.claims import Claim, ClaimVerdict, Finding, Missing, Rows
 from ctxbench.results.run_folder import RunFolder
@@ -41,7 +42,7 @@ def own_claims(suite_file: Mapping[str, Any], title: str) -> Sequence[Claim]:
     A file beside it that binds no `CLAIMS` is not run. UsageError for one that fails, or whose `CLAIMS` are no claims.
     """
     suite = Path(suite_file.get("file") or "")
-    file = suite.with_name(f"{suite.stem.replace('-', '_')}.py") if suite.name else suite
+    file = code_beside(suite) if suite.name else suite
     if not (suite.is_file() and file.is_file() and _binds_claims(file)):
         return ()
     if disk.read_toml(suite).get("title") != title:

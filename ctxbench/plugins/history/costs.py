@@ -23,6 +23,7 @@ from ctxbench.plugins.trees.trees import Commit, Tree, baseline_tree, commits, l
 from ctxbench.registry.reference import Reference
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.results.environment import differences
+from ctxbench.results.sources import UNKNOWN, VARIABLE
 
 NO_FILE = "name them as path.py:Class of this repository"
 
@@ -166,7 +167,7 @@ def _change(before: CommitNumber, after: CommitNumber) -> Number | None:
 class CommitCosts:
     """Costs by case and quantity: a value, and the ends of its interval if it has one; and remarks on them.
 
-    `files` of the tree, named from its root, were imported or read for them.
+    `files` of the tree, named from its root, were imported or read for them; "." is any of them.
     """
 
     numbers: dict[str, dict[str, list[float]]] = field(default_factory=dict)
@@ -191,7 +192,7 @@ def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[CommitCosts, list[
 
 
 def _counted(tree: Tree, suite: Suite) -> tuple[CommitCosts, list[str], bool]:
-    """The costs in a tree, why some are missing, and whether all that was imported for them lies in the tree."""
+    """The costs in a tree, why some are missing, and whether all that was read for them lies in the tree."""
     costs = CommitCosts()
     imports: set[str] = set()
     with ForkServer(tree.root) as server:
@@ -214,9 +215,11 @@ def _counted(tree: Tree, suite: Suite) -> tuple[CommitCosts, list[str], bool]:
                     texts = [note.shared for note in record.notes if note.about == each.key]
                     costs.remarks += [each for each in texts if each not in costs.remarks]
     root = tree.root.resolve()
-    paths = [Path(file).resolve() for file in imports]
-    costs.files = sorted(path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root))
-    return costs, missing, len(costs.files) == len(paths)
+    read = [each for each in imports if not each.startswith(VARIABLE)]  # the key has all variables
+    paths = [Path(each).resolve() for each in read]
+    inside = sorted(path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root))
+    costs.files = ["."] if any(each.startswith(UNKNOWN) for each in read) else inside
+    return costs, missing, len(inside) == len(paths)
 
 
 def _in_short(reason: str) -> str:

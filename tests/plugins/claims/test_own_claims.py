@@ -50,7 +50,10 @@ def test_the_claims_beside_a_suite_are_in_its_report_which_runs_no_code(run: Pat
 
 
 @pytest.mark.processes
-def test_a_run_decides_the_claims_of_its_suite_at_its_end(tmp_path: Path, command: Command) -> None:
+def test_a_run_decides_the_claims_of_its_suite_at_its_end(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     suite = tmp_path / "my-suite.toml"
     suite.write_text(
         'title = "Mine"\nmodules = ["sa", "ham_nmf"]\nmetrics = ["params"]\n[axes]\nshape = [1, 8, 4, 4]\n'

@@ -163,14 +163,28 @@ def test_remarks_on_the_last_numbers_are_told(names: list[str], monkeypatch: pyt
     assert history(SUITE).notes == (f"a remark on {names[-2]}",)
 
 
-def test_a_commit_that_imports_a_file_outside_of_it_is_counted_each_time(
-    names: list[str], ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+READS = {
+    "a module": "from widths_of_mine import K",
+    "a file": "import pathlib\nK = int(pathlib.Path('{0}/widths_of_mine.py').read_text()[4])",
+    "names of files": "import os\nK = len(os.listdir('{0}'))",
+    "a program": "import subprocess\nK = int(subprocess.check_output(['head', '-c5', '{0}/widths_of_mine.py'])[4:])",
+    "a variable": "import os\nK = int(os.getenv('WIDTH_OF_MINE'))",
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_commit_whose_module_reads_what_is_outside_of_it_is_counted_each_time(
+    names: list[str], ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
     outside = tmp_path / "elsewhere" / "widths_of_mine.py"
     outside.parent.mkdir()
     monkeypatch.syspath_prepend(outside.parent)
-    commit(Path.cwd(), {"module.py": source("Mine", width="K", imports="from widths_of_mine import K")})
+    imports = READS[read].format(outside.parent)
+    commit(Path.cwd(), {"module.py": source("Mine", width="K", imports=imports)})
     for width in (2, 5):
+        for number in range(1, width):
+            outside.with_name(f"{number}.txt").touch()
+        monkeypatch.setenv("WIDTH_OF_MINE", str(width))
         outside.write_text(f"K = {width}\n" + "#" * width, encoding="utf-8")
         (params,) = [each for each in ask("HEAD", 1).series if each.quantity == "params"]
         assert params.points[0].number.value == width
