@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from ctxbench.base import limits
 from ctxbench.base.texts import csv_cell
 from ctxbench.report.figures.layout import wrapped
 from ctxbench.table.markdown import escape
@@ -19,6 +20,20 @@ def drawn(seed: int, letters: str) -> str:
 @pytest.mark.parametrize("text", ["-" + "9" * LONG + "!", "=" * LONG, "-1 " + "a" * LONG + "!"])
 def test_a_long_cell(text: str) -> None:
     assert csv_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["9" * LONG + "!", "9." + "9" * LONG + "!", "." + "9" * LONG + "!"])
+def test_a_long_number(text: str) -> None:
+    for read in (limits.decimal, limits.integer):
+        with pytest.raises(ValueError, match="is no (number|integer)"):
+            read(text)
+
+
+def test_a_decimal_may_lack_one_side_of_its_point() -> None:
+    assert [*map(limits.decimal, ("2", "2.", ".5", "-0.5e-1", " 1e3 "))] == [2, 2, 0.5, -0.05, 1000]
+    for text in (".", "1.2.3", "e3", "inf", "1_0", ""):
+        with pytest.raises(ValueError, match="is no number"):
+            limits.decimal(text)
 
 
 @pytest.mark.parametrize("text", ["[" * LONG, "]" * LONG, "[a" * LONG, "[]" * (LONG // 2), "[" * LONG + "](x)"])

@@ -65,6 +65,6 @@ def integer(text: str) -> int:
 
 def decimal(text: str) -> float:
     """A number such as 2, 0.5 or 1e-3, in the same digits. ValueError for any other text, such as inf."""
-    if not re.fullmatch(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?\s*", text, re.IGNORECASE | re.ASCII):
+    if not re.fullmatch(r"\s*[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?\s*", text, re.IGNORECASE | re.ASCII):
         raise ValueError(f"{text!r} is no number")
     return float(text)
