@@ -25,7 +25,7 @@ def test_a_long_cell(text: str) -> None:
 @pytest.mark.parametrize("text", ["9" * LONG + "!", "9." + "9" * LONG + "!", "." + "9" * LONG + "!"])
 def test_a_long_number(text: str) -> None:
     for read in (limits.decimal, limits.integer):
-        with pytest.raises(ValueError, match="is no (number|integer)"):
+        with pytest.raises(ValueError, match=r"is no (number|integer)"):
             read(text)
 
 
