@@ -14,7 +14,8 @@ from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
 from ctxbench.model.hparams import of_one_module, parse
 from ctxbench.model.read_suite import Overrides, load, restore
-from ctxbench.registry.layout import LAST, SIZE, TOKENS
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.registry.layout import FIRST, LAST, SIZE, TOKENS
 
 Command = Callable[..., Any]
 FILE = Path(__file__).parent / "fixtures" / "constructed.py"
@@ -79,6 +80,9 @@ def test_every_argument_can_be_set_the_width_too(name: str, hparams: dict[str, A
         ("Last", (8, 8), 64 * 64 + 64 + 9 * 64 + 64, LAST),
         ("FixedTokens", (7, 7), 49 * 49 + 4_160, TOKENS),
         ("Sized", (6, 5), 64 * 64 * 9 + 64, SIZE),
+        ("Halving", (8, 8), 128 + 9 * 64 * 64 + 64, LAST),  # which makes maps of another size
+        ("Second", (8, 8), 4 * (64 * 64 + 64), FIRST),
+        ("Named", (8, 8), 2 * (64 * 64 + 64), FIRST),
         ("Response", (8, 8), 64, LAST),  # as tokens [B, N, C] it would make [1, B, N, C]
     ],
 )
@@ -108,6 +112,43 @@ def test_what_lacks_is_asked_for_with_a_command_that_works(
         f"{name} needs a value for {needed}; this works: ctxbench show {shown(FILE)}:{name} --shape 1,64,8,8 {command}"
     )
     assert built(name, 64, (8, 8), **hparams)[0] == params
+
+
+def test_a_block_that_turns_its_tokens_itself_takes_the_images_first() -> None:
+    assert built("Second", 64, (8, 8), turns=True) == (4 * (64 * 64 + 64), TOKENS)
+
+
+@pytest.mark.parametrize("name", ["Second", "Named"])
+def test_attention_of_tokens_whose_images_are_second_relates_positions(name: str) -> None:
+    model, x = api.case_of(f"{FILE}:{name}", {}, shape=(2, 64, 8, 8)).on_meta()
+    positions, products = 2 * 64, 64 * 64 * {"Second": 4, "Named": 2}[name]
+    assert count_macs(model, x).macs_matmul == positions * products + 2 * positions * 64 * 64
+
+
+def test_a_class_of_torch_is_a_value_and_what_was_given_stands_in_the_command() -> None:
+    with pytest.raises(UsageError) as asked:
+        built("Normed", 64, (8, 8), norm_layer="nn.BatchNorm2d")
+    command = "--set norm_layer=nn.BatchNorm2d --set heads=4"
+    assert str(asked.value).endswith(f"show {shown(FILE)}:Normed --shape 1,64,8,8 {command}")
+    params = 2 * 64 + 64 * 16 + 64
+    given = of_one_module(["norm_layer=nn.BatchNorm2d", "heads=4"], "Normed")
+    assert built("Normed", 64, (8, 8), **given)[0] == params
+    call = registry.get(f"{FILE}:Normed").call(64, given, (8, 8))
+    assert call.endswith("Normed(channels=64, norm_layer=BatchNorm2d, heads=4)")
+    with pytest.raises(
+        UsageError, match=r"needs a value for norm_layer, heads; this works: .* norm_layer=nn.BatchNorm2d"
+    ):
+        built("Normed", 64, (8, 8))
+
+
+def test_a_block_of_two_inputs_is_told_so_with_its_arguments() -> None:
+    reference = f"{shown(FILE)}:Asking"
+    with pytest.raises(UsageError) as asked:
+        built("Asking", 64, (8, 8))
+    assert str(asked.value) == (
+        "Asking needs a value for query_dim, and its forward takes q, k, more than a map: "
+        f"ctxbench new --around {reference} prints a module to put around it"
+    )
 
 
 SETTINGS = {  # as a person types them: what the constructor gets

@@ -263,32 +263,47 @@ def test_a_package_whose_name_is_in_use_is_told(tmp_path: Path, monkeypatch: pyt
         registry.get(f"{package(tmp_path, 'json')}:Mine")
 
 
+@pytest.mark.parametrize("fault", ["import a_package_that_nobody_has", "[][1]", "from .inner.lost import gone"])
 @pytest.mark.parametrize(
-    ("own", "loaded"),
+    ("own", "lacks"),
     [
-        ("import torch\nfrom torch import nn\n", True),
-        ("from torch import nn\nfrom . import other\n", False),
-        ("from torch import nn\nimport alone_{0}.other\n", False),
-        ("from torch import nn\nimport a_package_that_nobody_has\n", False),
+        ("import torch\n", ""),
+        ("from .. import other\n", ""),
+        ("from . import near\n", ""),
+        ("import alone_in_it.other\n", ""),
+        ("import a_package_that_it_needs\n", "a_package_that_it_needs"),
+        ("from .. import defined_by_the_package\n", "FAULT"),
+        ("from . import defined_by_the_package\n", "FAULT"),
+        ("from torch import nothing_of_this_name\n", "nothing_of_this_name"),
     ],
 )
-def test_a_file_is_loaded_alone_where_its_package_lacks_what_the_file_does_not_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own: str, loaded: bool
+def test_a_file_is_loaded_without_the_package_that_fails_where_it_needs_nothing_of_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    own: str,
+    lacks: str,
+    fault: str,
 ) -> None:
     monkeypatch.setattr("sys.path", [*sys.path])
     monkeypatch.setattr("sys.modules", {**sys.modules})
-    folder = tmp_path / "alone_in_it"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("import a_package_that_nobody_has\n")
-    (folder / "other.py").write_text("")
-    (folder / "block.py").write_text(own.format("in_it") + "\n\nclass Mine(nn.Conv2d): pass\n")
-    if not loaded:
-        with pytest.raises(UsageError, match="a_package_that_nobody_has"):
-            registry.get(f"{folder / 'block.py'}:Mine")
+    inner = tmp_path / "alone_in_it" / "inner"
+    inner.mkdir(parents=True)
+    (inner.parent / "__init__.py").write_text(f"{fault}\n")
+    (inner.parent / "other.py").write_text("")
+    (inner / "__init__.py").write_text("from .. import lost\n")
+    (inner / "near.py").write_text("")
+    (inner / "block.py").write_text(f"{own}from torch import nn\n\nclass Mine(nn.Conv2d): pass\n")
+    reference = f"{inner / 'block.py'}:Mine"
+    if lacks:
+        of_fault = {"import": "a_package_that", "[][1]": "IndexError", "from": "lost"}[fault.partition(" ")[0]]
+        with pytest.raises(ModuleCodeError, match=lacks.replace("FAULT", of_fault)):
+            registry.get(reference)
+        assert "is loaded without" not in capsys.readouterr().err
         return
     for _ in range(2):
-        assert registry.get(f"{folder / 'block.py'}:Mine").key == "Mine"
-    assert capsys.readouterr().err.count("is loaded alone: its package needs 'a_package_that_nobody_has'") == 1
+        assert registry.get(reference).key == "Mine"
+    assert capsys.readouterr().err.count("is loaded without the package alone_in_it, which fails: ") == 1
 
 
 def test_a_relative_import_of_a_folder_that_is_no_package_has_a_hint(tmp_path: Path) -> None:
@@ -482,6 +497,12 @@ class Tokens(Sizes):
         return x + self.layer(x).mean(1, keepdim=True)
 
 
+class First(Sizes):
+    def forward(self, x):
+        n, bsz, _ = x.size()
+        return x + self.layer(x).mean(0, keepdim=True)
+
+
 class Starred(Tokens):
     def forward(self, *args, mask=None):
         b, n, _, h = *args[0].shape, 4
@@ -519,6 +540,7 @@ class Elementwise(Sizes):
         ("Sizes", "[B, N, C], H, W"),
         ("Size", "[B, N, C], (H, W)"),
         ("Tokens", "[B, N, C]"),
+        ("First", "[N, B, C]"),
         ("Starred", "[B, N, C]"),
         ("Reading", "[B, N, C]"),
         ("Last", "[B, H, W, C]"),
@@ -537,7 +559,7 @@ def test_a_block_of_another_layout_is_made_one_of_maps(tmp_path: Path, name: str
     block: Any = getattr(made, "block", made)
     values = torch.einsum("oc,bchw->bohw", block.layer.weight, x) + block.layer.bias[:, None, None]
     expected = {
-        **dict.fromkeys(("Tokens", "Starred", "Reading"), x + values.mean((2, 3), keepdim=True)),
+        **dict.fromkeys(("Tokens", "First", "Starred", "Reading"), x + values.mean((2, 3), keepdim=True)),
         "Map": values,
         "Elementwise": x + 1,
     }.get(name, values * torch.arange(5))

@@ -1,12 +1,13 @@
 """Values for the arguments that a constructor needs: tried ones, with which the module works."""
 
+import inspect
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ctxbench.registry.hyperparameter import CHANNELS, Hyperparameter
+from ctxbench.registry.hyperparameter import CHANNELS, Hyperparameter, of_torch
 from ctxbench.registry.maker import Maker, maker_of_function
 from ctxbench.registry.reference import Reference
 
@@ -22,6 +23,8 @@ _FIRST: Sequence[tuple[str, Sequence[Any]]] = (
     (r"window|patch", (7, 4, (4, 4), (7, 7))),
     (r"len|token|positions|^n$|seq", ("count",)),
     (r"class", (10,)),
+    (r"norm", ("nn.BatchNorm2d", "nn.LayerNorm")),
+    (r"act", ("nn.GELU",)),
 )
 _ANY: Sequence[Any] = (CHANNELS, 4, 2, "size", 8, 3, 1, (4, 4), "count")
 
@@ -47,20 +50,33 @@ def working(
     trials = sorted(itertools.product(*choices), key=lambda trial: sum(place for place, _ in trial))
     for trial in trials[:MOST_TRIALS]:
         chosen = {name: value for name, (_, value) in zip(names, trial, strict=True)}
-        given = {**hparams, **{name: channels if value == CHANNELS else value for name, value in chosen.items()}}
+        values = {name: channels if value == CHANNELS else of_torch(value) for name, value in chosen.items()}
+        given = {**hparams, **values}
         if accepts(partial(maker.build, channels, given, size), channels, size, kept=True):
             return chosen
     return {}
 
 
-def sentence(name: str, reference: str, needed: Sequence[str], found: Mapping[str, Any], shape: Sequence[int]) -> str:
+def sentence(make: Any, reference: str, needed: Sequence[str], found: Mapping[str, Any], shape: Sequence[int]) -> str:
     """Sentence on needed arguments, with the whole command that works if values were `found`."""
     named = Reference.parse(reference)
     reference = str(named.at(named.shown_source))
-    needs = f"{name} needs a value for {', '.join(needed)}"
-    if not found:
-        return f"{needs}: {' '.join(f'--set {each}=VALUE' for each in needed)}"
-    return f"{needs}; this works: ctxbench show {reference} --shape {','.join(map(str, shape))} {options(found)}"
+    needs = f"{named.name} needs a value for {', '.join(needed)}"
+    if found:
+        return f"{needs}; this works: ctxbench show {reference} --shape {','.join(map(str, shape))} {options(found)}"
+    if len(inputs := _inputs(make)) > 1:
+        return (
+            f"{needs}, and its forward takes {', '.join(inputs)}, more than a map: ctxbench new --around {reference} "
+            "prints a module to put around it"
+        )
+    return f"{needs}: {' '.join(f'--set {each}=VALUE' for each in needed)}"
+
+
+def _inputs(make: Any) -> list[str]:
+    """The inputs that a pass of a class's modules needs."""
+    forward = getattr(make.function if isinstance(make, Maker) else make, "forward", None)
+    taken = [*inspect.signature(forward).parameters.values()][1:] if forward else []
+    return [each.name for each in taken if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
 
 
 def options(values: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from ctxbench.base.errors import UsageError, unknown
 from ctxbench.registry import asking
 from ctxbench.registry.constructor import ConstructorArgument
 from ctxbench.registry.formula import evaluate
-from ctxbench.registry.hyperparameter import Hyperparameter, as_lists, choices_of
+from ctxbench.registry.hyperparameter import Hyperparameter, as_lists, as_tuples, choices_of
 from ctxbench.registry.load import import_maker
 from ctxbench.registry.maker import Maker, maker_of_function, written
 from ctxbench.registry.reference import Reference
@@ -105,7 +105,8 @@ class Entry:
             height, width = size or (16, 32)
             found = asking.working(make, needed, channels, given, (height, width))
             shape = (1, channels, height, width)
-            raise UsageError(asking.sentence(self.key, self.reference, needed, found, shape))
+            found = found and {**{name: as_tuples(value) for name, value in hparams.items()}, **found}
+            raise UsageError(asking.sentence(make, self.reference, needed, found, shape))
         return make, given
 
     @property

@@ -50,7 +50,9 @@ class Hyperparameter:
         takes_list = isinstance(self.default, list) or self.annotation.removeprefix("typing.").lower().startswith(
             "list"
         )
-        return value if takes_list else as_tuples(value)
+        if takes_list:
+            return value
+        return value if self.annotation == "str" else of_torch(as_tuples(value))
 
     def choices(self, given: Any) -> list[Any]:
         """The values among which a run chooses: one, or those in a list, unless the list is one value itself."""
@@ -63,6 +65,16 @@ class Hyperparameter:
     def stands_for_channels(self, value: Any) -> bool:
         """True if a value is the word `channels`, which stands for the input's number of channels; texts keep it."""
         return value == CHANNELS and not any(word in self.annotation for word in ("str", "Literal"))
+
+
+def of_torch(value: Any) -> Any:
+    """The class of `torch.nn` that a text names, `nn.GELU`; another value as it is."""
+    found = re.fullmatch(r"(?:torch\.)?nn\.([A-Z]\w+)", value) if isinstance(value, str) else None
+    if not found:
+        return value
+    from torch import nn
+
+    return getattr(nn, found[1], value)
 
 
 def choices_of(given: Any) -> list[Any]:

@@ -16,6 +16,8 @@ from ctxbench.meta.without_compiler import without_compiler
 
 IMAGE, TOKENS, LAST = "[B, C, H, W]", "[B, N, C]", "[B, H, W, C]"
 SIZES, SIZE = "[B, N, C], H, W", "[B, N, C], (H, W)"
+# Tokens with the images of a batch second, as `nn.MultiheadAttention` takes them by default.
+FIRST = "[N, B, C]"
 # Height and width.
 Size = tuple[int, int]
 # Sizes of a pass without data: multiples of the windows and strides that are in use, then square maps.
@@ -42,9 +44,11 @@ class OfMap(nn.Module):
             y = self.block(x.permute(0, 2, 3, 1).contiguous())
             return y.permute(0, 3, 1, 2) if isinstance(y, Tensor) else y
         sizes = {SIZES: (height, width), SIZE: ((height, width),)}.get(self.takes, ())
-        y = self.block(x.flatten(2).transpose(1, 2).contiguous(), *sizes)
+        tokens = x.flatten(2).permute((2, 0, 1) if self.takes == FIRST else (0, 2, 1))
+        y = self.block(tokens.contiguous(), *sizes)
         if not isinstance(y, Tensor):
             return y
+        y = y.transpose(0, 1) if self.takes == FIRST and y.dim() == 3 else y
         if y.dim() != 3 or y.shape[:2] != (x.shape[0], height * width):
             raise ValueError(
                 f"as a block of tokens it makes {list(y.shape)} of {[*x.shape[:1], height * width, x.shape[1]]}"
@@ -78,6 +82,8 @@ def _by_sizes(names: Sequence[str]) -> tuple[str, ...]:
     """The layouts to try where forward unpacks the shape of its input into these names."""
     if len(names) == 4:
         return (LAST, IMAGE, TOKENS) if names[1].startswith("h") else (IMAGE,)
+    if len(names) == 3 and names[1].startswith("b"):
+        return FIRST, LAST, IMAGE
     return (TOKENS, LAST, IMAGE) if len(names) == 3 else (IMAGE, TOKENS, LAST)
 
 
@@ -173,10 +179,29 @@ def _fitting(
         for takes in layouts:
             y = _passed(_as(block, takes), (2, channels, *size), device)
             if isinstance(y, Tensor) and y.dim() == 4 and (y.shape[0], *y.shape[2:]) == (2, *size):
+                return FIRST if takes == TOKENS and _takes_images_second(block, (2, channels, *size), device) else takes
+            if not kept and takes in (IMAGE, LAST) and y is not None and channels not in size:
                 return takes
-            if not kept and takes == IMAGE and y is not None and channels not in size:
-                return IMAGE
     return ""
+
+
+def _takes_images_second(block: nn.Module, shape: tuple[int, ...], device: str) -> bool:
+    """Return whether a block of tokens hands the images of a batch to a part that takes positions there.
+
+    Such a part says so: `batch_first` is False in it. Given [B, N, C], it would relate the images to each other.
+    """
+    seen: list[Sequence[int]] = []
+    parts = [each for each in block.modules() if getattr(each, "batch_first", None) is False]
+    handles = [
+        each.register_forward_pre_hook(
+            lambda _, inputs, named: seen.extend(t.shape for t in (*inputs, *named.values())[:1]), with_kwargs=True
+        )
+        for each in parts
+    ]
+    _passed(_as(block, TOKENS), shape, device)
+    for handle in handles:
+        handle.remove()
+    return any(each[0] == shape[0] for each in seen) and _passed(_as(block, FIRST), shape, device) is not None
 
 
 def _as(block: nn.Module, takes: str) -> nn.Module:

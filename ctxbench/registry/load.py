@@ -1,21 +1,21 @@
 """Imports the class behind a reference, which runs the code of its file."""
 
-import ast
 import importlib
 import importlib.util
 import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ctxbench.base import disk
 from ctxbench.base.errors import ModuleCodeError, UnknownClass, UsageError, is_interrupt, unknown
+from ctxbench.base.reasons import reason
 from ctxbench.base.terminal import say
 from ctxbench.registry import objects
 from ctxbench.registry.maker import Maker, maker_of_class, maker_of_function, maker_of_instance
@@ -93,40 +93,43 @@ def _import_file(path: Path) -> ModuleType:
     disk.read_bytes(Path(os.path.abspath(given)))  # a sentence for what cannot be read
     _make_importable([path.parent, folder, *_project(path)])
     with _of_its_own(str(path)):
-        if not packages:
-            return with_torchvision(lambda: _run(name, path))
+        return _import_part(name, path, packages[::-1]) if packages else with_torchvision(lambda: _run(name, path))
+
+
+def _import_part(name: str, path: Path, packages: Sequence[Path]) -> ModuleType:
+    """Import a file as a part of the packages around it, the outer one first.
+
+    In place of a package whose own `__init__.py` fails, and of those in it, there are empty ones: a file that needs
+    nothing of them is imported all the same.
+    """
+    top, why = packages[0], None
+    for depth, folder in enumerate(packages, 1):
+        package, file = ".".join(name.split(".")[:depth]), folder / "__init__.py"
+        if package in sys.modules:
+            continue
+        load = partial(importlib.import_module, package) if depth > 1 else partial(_run, package, file)
         try:
-            return with_torchvision(lambda: _import_part(name, path, packages[-1]))
-        except ImportError as error:
-            if alone in sys.modules:
-                return sys.modules[alone]
-            if error.name is None or _imports_of(path, error.name, packages[-1].name):
+            if why is None:
+                with_torchvision(load)
+        except Exception as error:
+            if file == path:
                 raise
-            say(f"{path} is loaded alone: its package needs {error.name!r}, which it does not name", stderr=True)
-            return with_torchvision(lambda: _run(alone, path))
-
-
-def _import_part(name: str, path: Path, top: Path) -> ModuleType:
-    """Import a file as a part of the package `top`."""
-    if top.name not in sys.modules:
-        _run(top.name, top / "__init__.py")
+            failing, why = package, error
+        if why is not None:
+            sys.modules[package] = empty = ModuleType(package)
+            empty.__path__, empty.__file__ = [str(folder)], str(file)
     if _file_of(top.name) != (top / "__init__.py").resolve():
         raise UsageError(
             f"{path} is in a package {top.name!r}, and another one of that name is in use: {_file_of(top.name)}; "
             "rename the folder"
         )
-    return importlib.import_module(name)
-
-
-def _imports_of(path: Path, lacking: str, package: str) -> bool:
-    """Return whether a file itself imports what is lacking, or a part of its package."""
-    tops = {lacking.partition(".")[0], package}
-    for node in ast.walk(ast.parse(disk.read_text(path))):
-        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        if (isinstance(node, ast.ImportFrom) and node.level) or tops & {each.partition(".")[0] for each in names}:
-            return True
-    return False
+    try:
+        module = with_torchvision(lambda: importlib.import_module(name))
+    except ImportError as error:
+        raise (why if why and f"{name}.".startswith(f"{error.name}.") else error) from None
+    if why:
+        say(f"{path} is loaded without the package {failing}, which fails: {reason(why)}", stderr=True)
+    return module
 
 
 def _packages(path: Path) -> list[Path]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.errors import UsageError
@@ -119,7 +120,7 @@ def written(source: str, name: str, function: "Callable[..., nn.Module]", argume
 
 def _short(value: Any) -> str:
     """A value as an argument, of a long one the beginning."""
-    text = " ".join(repr(value).split())
+    text = " ".join((value.__qualname__ if isinstance(value, type | FunctionType) else repr(value)).split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 

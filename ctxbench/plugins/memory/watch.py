@@ -1,12 +1,14 @@
 """Events hidden from the dispatcher: calls that depend on the device, saved numbers, devices named in the code."""
 
+import sys
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch._prims_common import suggest_memory_format
-from torch.nn import functional
+from torch.nn import MultiheadAttention, functional
 from torch.overrides import TorchFunctionMode
 
 from ctxbench.base.mode import Mode
@@ -64,7 +66,7 @@ class CallWatch(TorchFunctionMode):
     def _attend_with_heads(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """`nn.MultiheadAttention`: PyTorch shows this call alone, so the functions inside it are replaced."""
         takes_fast_path = torch.backends.mha.get_fastpath_enabled() and not torch.is_autocast_enabled("cuda")
-        if self.mode == "infer" and takes_fast_path:
+        if self.mode == "infer" and takes_fast_path and _is_fused_on_a_device():
             raise UnpredictableError(
                 "MultiheadAttention uses a fused kernel in inference, but not on meta; measure the peak, or predict "
                 "the kernels of training with torch.backends.mha.set_fastpath_enabled(False)"
@@ -100,6 +102,19 @@ class CallWatch(TorchFunctionMode):
             tensor = getattr(saved, "data", None)
             if isinstance(tensor, torch.Tensor) and tensor.dim() == 0 and tensor.device.type == "cpu":
                 self.tracker.add_host_number(tensor, name)
+
+
+def _is_fused_on_a_device() -> bool:
+    """Return whether an `nn.MultiheadAttention` calls that a device fuses.
+
+    It says itself why it does not fuse. Two of its reasons hold here alone: its tensors are on meta, and a mode sees
+    them.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame and frame.f_code is not MultiheadAttention.forward.__code__:
+        frame = frame.f_back
+    why = frame.f_locals["why_not_fast_path"] if frame else "called by itself"
+    return not why or why.startswith("some Tensor argument")
 
 
 def _refuse_named_device(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

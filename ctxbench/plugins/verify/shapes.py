@@ -70,9 +70,10 @@ def typed(subject: Subject) -> CheckResult:
     if untyped:
         name, default = untyped[0].name, untyped[0].default
         kind = "int | None" if default is None else type(default).__name__
+        written = f"{name}: int" if untyped[0].required else f"{name}: {kind} = {default!r}"
         return failed(
             f"no type for {listed([each.name for each in untyped])}",
-            f"write `{name}: {kind} = {default!r}`, so that a wrong value of {name} is refused",
+            f"write `{written}`, so that a wrong value of {name} is refused",
         )
     return passed(", ".join(each.name for each in known))
 
@@ -94,9 +95,8 @@ def shape(subject: Subject) -> CheckResult:
         y = forward(module, x)
     except Exception as error:  # whatever the module raises is what the check reports
         hint = advice(error, subject)
-        if hint == OWN and (taken := _taken_size(subject)):
-            size = option(f"verify --size {taken[0]} {taken[1]}", f"size={taken}")
-            hint = f"fix it, or check at a size that it takes: {size}"
+        if hint == OWN:
+            hint = _sizes_advice(subject) or hint
         return failed(f"{shown(subject.size)}: {describe_failure(error).message}", hint)
     refused = f"; {subject.refused}" if subject.refused else ""
     takes = f"; it takes {module.takes}, of which ctxbench makes a map" if isinstance(module, OfMap) else ""
@@ -111,9 +111,17 @@ def shape(subject: Subject) -> CheckResult:
     return replace(passed(f"{sizes}{takes}{refused}"), mark="; ".join(marks))
 
 
-def _taken_size(subject: Subject) -> tuple[int, int] | None:
-    """A usual height and width that the module takes; None if it takes none."""
-    return next((each for each in OTHER_SIZES if output_size(subject, each) == (each, "")), None)
+def _sizes_advice(subject: Subject) -> str:
+    """Hint at a usual height and width that the module keeps, else at one that it changes; "" if it takes none."""
+    made = {each: output_size(subject, each)[0] for each in OTHER_SIZES}
+    if taken := next((each for each, size in made.items() if size == each), None):
+        size = option(f"verify --size {taken[0]} {taken[1]}", f"size={taken}")
+        return f"fix it, or check at a size that it takes: {size}"
+    changed = ((each, size) for each, size in made.items() if len(size) == 2)
+    return next(
+        (f"it makes {shown(size)} of {shown(each)}, where a block keeps the size; {NETWORK}" for each, size in changed),
+        "",
+    )
 
 
 @without_compiler()

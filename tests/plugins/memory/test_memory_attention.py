@@ -255,6 +255,37 @@ def test_multihead_attention_equals_the_profiler() -> None:
     assert_exact(Heads(dropout=0.1), torch.randn(40, 2, 16))
 
 
+class Unfused(nn.Module):
+    """Attention that PyTorch fuses in inference on no device, each of another reason."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        options: dict[str, Any] = {"bias_k": {"add_bias_kv": True}, "zeros": {"add_zero_attn": True}}.get(why, {})
+        heads = 1 if why == "odd heads" else 2
+        self.layer = nn.MultiheadAttention(16, heads, batch_first=why not in ("batch second", "function"), **options)
+        self.why = why
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, keys = self.layer, x.sin() if self.why == "other keys" else x
+        if self.why != "function":
+            out: Tensor = layer(x, keys, keys, need_weights=False)[0]
+            return out
+        inside = (layer.in_proj_weight, layer.in_proj_bias, None, None, False, 0.0)
+        last = (layer.out_proj.weight, layer.out_proj.bias, False)
+        return functional.multi_head_attention_forward(x, x, x, 16, 2, *inside, *last, need_weights=False)[0]
+
+
+@pytest.mark.processor
+@pytest.mark.usefixtures("plain_kernels")
+@pytest.mark.parametrize("why", ["batch second", "odd heads", "other keys", "bias_k", "zeros", "function"])
+def test_multihead_attention_that_no_device_fuses_equals_the_profiler(why: str) -> None:
+    module, tokens = Unfused(why), torch.randn(40, 2, 16)
+    assert predict_peak(module, tokens, mode="infer", device="cpu").peak_bytes == measure_peak(
+        module, tokens, mode="infer"
+    )
+    assert predict_peak(module, tokens, mode="infer").peak_bytes > 0
+
+
 class OneHead(nn.Module):
     """Attention of maps [batch, positions, channels]."""
 

@@ -18,9 +18,11 @@ from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.verify.checks import CHECKS, COMPILERS, run_checks
 from ctxbench.plugins.verify.contract import OTHER_SIZES, SIZE
 from ctxbench.plugins.verify.subject import Subject
+from ctxbench.registry.formula import evaluate
 
 # A row for each class: what is asked for and how a refusal was judged, by hand; the rest by research/public_classes.py.
-TABLE = Path(__file__).parents[3] / "results" / "public-classes" / "sweep.csv"
+FOLDER = Path(__file__).parents[3] / "results" / "public-classes"
+TABLE = FOLDER / "sweep.csv"
 SHAPE = (1, 64, 32, 32)
 C, N = 64, 32 * 32
 ATTENTION = 2 * N**2  # products a channel: of queries and keys, and of weights and values
@@ -125,6 +127,23 @@ def test_each_of_sixty_classes_is_compared_or_rightly_refused() -> None:
 def test_a_plain_class_has_the_parameters_and_products_of_its_closed_form(reference: str) -> None:
     row = next(each for each in stored() if each["class"] == reference)
     assert (int(row["params"]), int(row["macs_matmul"])) == FORMS[reference]
+
+
+def test_classes_of_twelve_repositories_have_the_counts_of_eager_pytorch_and_of_their_closed_forms() -> None:
+    with (FOLDER / "repositories.csv").open(encoding="utf-8") as file:
+        rows = [*csv.DictReader(file)]
+    assert len({row["repository"] for row in rows}) == 12
+    counted = [row for row in rows if row["today"] != "refused rightly"]
+    assert {row["today"] for row in counted} == {"compared", "counted"}
+    assert all(row["why"] for row in rows if row["first"] != "compared")
+    assert all(bool(row["params"]) == (row in counted) for row in rows)
+    formed = [row for row in counted if row["params_form"]]
+    assert len(formed) >= 25
+    for name in ("params", "macs_matmul"):
+        assert all(row[name] == row[f"eager_{name}"] for row in counted)
+    for row in formed:
+        forms = (row["params_form"], row["macs_form"])
+        assert [str(evaluate(each, {"C": C, "N": N})) for each in forms] == [row["params"], row["macs_matmul"]]
 
 
 @pytest.mark.slow

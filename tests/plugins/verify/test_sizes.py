@@ -101,6 +101,16 @@ def test_a_block_that_refuses_sizes_is_checked_at_those_that_it_takes(cls: type[
     assert not any(each.misleads for each in found)
 
 
+def test_a_block_of_even_sizes_that_halves_them_is_told_that_it_does() -> None:
+    class Halving(broken.Base):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x[:, :, ::2, ::2] + x[:, :, 1::2, 1::2])
+
+    subject = replace(subject_of(Halving), other_sizes=contract.OTHER_SIZES)
+    (found,) = run_checks(subject, [c for c in CHECKS if c.name == "shape and dtype"])
+    assert found.hint.startswith("it makes 8x12 of 16x24, where a block keeps the size; for a whole network use")
+
+
 @pytest.mark.parametrize(("code", "side"), [((1, 8, 20, 20), 20), ((1, 400, 8), 20), ((1, 8, 8, 8), 8)])
 def test_a_block_with_a_position_code_is_checked_at_the_size_of_that(code: tuple[int, ...], side: int) -> None:
     class Fixed(broken.Base):
