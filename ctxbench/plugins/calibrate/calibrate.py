@@ -37,7 +37,7 @@ def calibrate(
 
     UsageError for a machine that is busy or throttled meanwhile.
     """
-    from ctxbench.plugins.predict.probes import KERNELS
+    from ctxbench.plugins.predict.probes import KERNELS, LAYERS
 
     kind = name.partition(":")[0]
     if not devices.has_clock(name):
@@ -50,8 +50,9 @@ def calibrate(
     product, count = devices.product(name, environment), threads or int(environment["torch_threads"])
     times, properties = _times(name, threads, KERNELS[kind], server, on_kernel)
     figures = _cpu(environment["cpu"], count, times) if kind == "cpu" else _gpu(product, properties)
-    kernels_ms = {kernel: _rounded(ms) for kernel, ms in times.items() if kernel != SMALL}
-    return {**figures, "host_us": _rounded(_per_operator_us(times)), "kernels_ms": kernels_ms}
+    kernels_ms = {kernel: _rounded(ms) for kernel, ms in times.items() if kernel not in (SMALL, LAYERS)}
+    host_us = _per_operator_us(times, SMALL if kind == "cpu" else LAYERS)
+    return {**figures, "host_us": _rounded(host_us), "kernels_ms": kernels_ms}
 
 
 def _times(
@@ -108,8 +109,8 @@ def _busy(name: str, kernel: str, others_share: float, on_core: float) -> str:
     )
 
 
-def _per_operator_us(times: Mapping[str, float]) -> float:
-    return times[SMALL] * 1e3 / int(SMALL.split()[1])
+def _per_operator_us(times: Mapping[str, float], kernel: str = SMALL) -> float:
+    return times[kernel] * 1e3 / int(kernel.split()[1])
 
 
 def _cpu(product: str, threads: int, times: Mapping[str, float]) -> dict[str, Any]:

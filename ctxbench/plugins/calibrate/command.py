@@ -20,7 +20,7 @@ def calibrate(
 ) -> None:
     """Measure a few kernels on this GPU or CPU and write a file that --device takes.
 
-    This takes under a minute on an idle machine. It warns if the machine is busy.
+    This takes under two minutes on an idle machine. It warns if the machine is busy.
     """
     from ctxbench import devices
     from ctxbench.base import disk, limits

@@ -1,6 +1,7 @@
 """Knowledge of a device: from kernels that were measured on it, or on cards of its model."""
 
 import math
+from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
@@ -42,16 +43,21 @@ def effects_of(sheet: DeviceSpec, era: Era, dtype: str = "float32") -> Effects:
         card_sd, class_sd = (SAME_CPU_SD, CPU_SD) if sheet.backend == "cpu" else (SAME_CARD_SD, found.kernel_sd)
         own = _own_factors(sheet.model_dump_json())
         its = shared(own.values(), class_sd, max(found.errors["unknown"], class_sd))
-        return Effects(*its, card_sd, own, class_sd, products=products)
+        return Effects(*its, card_sd, own, class_sd, classes=_hopper(sheet, era), products=products)
     card = "known" if known else "unknown"
     return Effects(
         known[0] if known else 0.0,
         0.0,
         found.errors[card],
         knows_card=bool(known),
-        classes=found.hopper if sheet.is_hopper and era == "cuda" else {},
+        classes=_hopper(sheet, era),
         products=products,
     )
+
+
+def _hopper(sheet: DeviceSpec, era: Era) -> Mapping[str, tuple[float, float]]:
+    """Factors of classes on NVIDIA's Hopper cards with today's software."""
+    return calibration().hopper if sheet.is_hopper and era == "cuda" else {}
 
 
 def compared(sheet: DeviceSpec) -> list[tuple[str, int, str]]:
@@ -74,7 +80,7 @@ def _own_factors(described: str) -> dict[str, Factor]:
             "run ctxbench calibrate again, or remove kernels_ms"
         )
     points: dict[str, list[tuple[float, float]]] = {}
-    nothing = Effects(0.0, 0.0, 0.0)
+    nothing = Effects(0.0, 0.0, 0.0, classes=_hopper(sheet, "cuda"))
     for name, ms in sheet.kernels_ms.items():
         known = kernel(name)
         operators = operators_of(known.module, *known.inputs("meta"), mode="infer", device=sheet.backend)

@@ -15,6 +15,8 @@ from torch.nn import functional
 from ctxbench.base.errors import UsageError, unknown
 
 InputShapes = Sequence[tuple[int, ...]]
+# The host's time for an operator of a block, on a GPU, comes from so many operators of layers.
+LAYERS = "layers 60"
 # Of each class a kernel as large as a segmentation head's on GPUs, and two sizes on processors, whose caches matter.
 KERNELS = {
     "cuda": (
@@ -22,15 +24,24 @@ KERNELS = {
         "product 1 16384 64 512",
         "product 1 512 512 16384",
         "product 1 16384 16384 64",
+        "product 8 64 64 16384",
         "convolution 8 512 512 1 128 1 1",
+        "convolution input 8 512 512 1 128 1 1",
         "convolution weight 8 512 512 1 128 1 1",
         "convolution 4 512 512 3 64 1 1",
+        "convolution input 4 512 512 3 64 1 1",
+        "convolution weight 4 512 512 3 64 1 1",
         "convolution 8 512 512 3 128 512 1",
+        "convolution input 8 512 512 3 128 512 1",
+        "convolution weight 8 512 512 3 128 512 1",
         "softmax 16384 4096",
+        "softmax gradient 16384 4096",
         "attention 4 8 4096 64",
         "batch_norm 8 512 16384",
+        "batch_norm gradient 8 512 16384",
+        "copy 16384 16384",
         "add 67108864",
-        "small 200",
+        LAYERS,
     ),
     "cpu": (
         "product 1 1024 1024 1024",
@@ -197,6 +208,19 @@ def _small(operators: int) -> FunctionWithInputs:
     return function, [(1,)]
 
 
+def _layers(operators: int) -> FunctionWithInputs:
+    """As many operators of small layers, a third each of convolutions, batch norms and activations: as blocks have."""
+    layers = [nn.Conv2d(8, 8, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()] * (operators // 3)
+    chain = nn.Sequential(*layers).eval()
+
+    def function(x: Tensor) -> Any:
+        if next(chain.parameters()).device != x.device:
+            chain.to(x.device)
+        return chain(x)
+
+    return function, [(1, 8, 4, 4)]
+
+
 _MAKERS: dict[str, Callable[..., FunctionWithInputs]] = {
     "product": _product,
     "convolution": _convolution,
@@ -223,4 +247,5 @@ _MAKERS: dict[str, Callable[..., FunctionWithInputs]] = {
     "copy": lambda rows, columns: (lambda x: x.t().contiguous(), [(rows, columns)]),
     "sum": lambda rows, columns: (lambda x: x.sum(-1), [(rows, columns)]),
     "small": _small,
+    "layers": _layers,
 }

@@ -220,7 +220,8 @@ def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
     log, device, own_sd = known.of(f"{group}|{dtype_known}", found.sd, work.bytes)
     own_class = known.classes.get(hopper_class(work, dtype))
     if own_class:
-        log, own_sd, own, spread = log + own_class[0], own_class[1], dtype, 0.0
+        is_measured = f"{group}|{dtype_known}" in known.measured
+        log, own_sd, own, spread = log + own_class[0], own_sd if is_measured else own_class[1], dtype, 0.0
     dense_last = work.channels_last and work.kind not in NARROW and unit_of(work, dtype) == "float32"
     has_layout = not dense_last and groups[-1].endswith(CHANNELS_LAST) == work.group.endswith(CHANNELS_LAST)
     return Rate(

@@ -16,14 +16,15 @@ from ctxbench.base.errors import UsageError
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.plugins.calibrate.calibrate import calibrate, text_of
-from ctxbench.plugins.calibrate.child import PLACEMENTS, time_kernels
+from ctxbench.plugins.calibrate.child import BLOCK_S, BLOCKS, PLACEMENTS, time_kernels
 from ctxbench.plugins.calibrate.wire import GpuProperties, KernelTime
 from ctxbench.plugins.predict.effects import compared, effects_of
 from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.passes import time_of
-from ctxbench.plugins.predict.probes import KERNELS, kernel
+from ctxbench.plugins.predict.probes import KERNELS, LAYERS, kernel
 from ctxbench.plugins.predict.rates import rate
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet
+from ctxbench.plugins.predict.work import Convolution
 from ctxbench.worker.lines import plain
 from ctxbench.worker.protocol import Payload, Reply
 
@@ -72,7 +73,7 @@ class Server:
             on_message(Payload(plain(KernelTime("control", ms))))
         told = self.asked[: self.kernels]
         for name in told:
-            ms = 0.4 if name == "small 200" else self.factor * expected_ms(name, self.on)
+            ms = {"small 200": 0.4, LAYERS: 1.2}.get(name) or self.factor * expected_ms(name, self.on)
             on_message(Payload(plain(KernelTime(name, ms, *(self.load if name == told[-1] else ())))))
         for ms in self.controls[1:]:
             on_message(Payload(plain(KernelTime("control", ms))))
@@ -88,7 +89,7 @@ def test_a_known_gpu_keeps_its_data_sheet_and_has_its_own_times(tmp_path: Path) 
     assert {k: v for k, v in found.items() if k not in ("kernels_ms", "host_us")} == sheet("t4").model_dump(
         exclude_none=True, exclude_defaults=True
     )
-    assert found["host_us"] == 2.0  # 0.4 ms for 200 operators
+    assert found["host_us"] == 20.0  # 1.2 ms for 60 operators
     path = tmp_path / "mine.toml"
     path.write_text(text_of("mine", found))
     mine = sheet(str(path))
@@ -107,6 +108,49 @@ def test_a_known_gpu_keeps_its_data_sheet_and_has_its_own_times(tmp_path: Path) 
     of_norm = rate(norm, effects_of(mine, "cuda"))
     assert of_norm.factor == pytest.approx(1.27, rel=0.05)
     assert of_norm.sd > of_mine.sd
+
+
+@pytest.mark.parametrize("name", ["tesla-p4", "t4", "h200"])
+def test_the_kernels_of_a_gpu_take_less_than_two_minutes(name: str) -> None:
+    """By predicted times: the passes of each placement and its blocks; the largest tensors fit a card of 8 GB."""
+    seconds = {each: expected_ms(each, sheet(name)) / 1e3 for each in KERNELS["cuda"]}
+    total = sum(PLACEMENTS * (3 * each + BLOCKS * max(BLOCK_S, each)) for each in seconds.values())
+    assert total < 60
+    moved = {each: sum(map(math.prod, kernel(each).shapes)) * 4 for each in KERNELS["cuda"]}
+    assert max(moved.values()) < 3 * 2**30
+
+
+def test_the_kernels_of_a_gpu_are_of_the_classes_that_differ_by_card() -> None:
+    """Both gradients of convolutions, copies along another dimension, and layers as blocks have them."""
+    mine = DeviceSpec.model_validate(content("cuda", GPU, Server(sheet("t4"))))
+    groups = {group for group, _, _ in compared(mine)}
+    turns = ("", ", input gradient", ", weight gradient")
+    kinds = ("convolution 1x1", "convolution 3x3", "depthwise convolution")
+    wanted = {kind + turn for kind in kinds for turn in turns} | {
+        "copy",
+        "softmax, input gradient",
+        "batch norm, input gradient",
+    }
+    assert wanted <= groups
+    operators = operators_of(kernel(LAYERS).module, torch.empty(1, 8, 4, 4, device="meta"), mode="infer")
+    assert sum(each.name != "_to_copy" for each in operators) == 60  # the weights are moved once
+
+
+def test_an_own_factor_of_a_hopper_card_stands_on_that_of_its_architecture() -> None:
+    """A card that takes what is predicted of an H200 has factors of 1 beside those of Hopper."""
+    card, times = sheet("h200"), {}
+    for name in (each for each in KERNELS["cuda"] if each != LAYERS):
+        known = kernel(name)
+        times[name] = time_of(operators_of(known.module, *known.inputs("meta"), mode="infer"), card).device_ms
+    mine = card.model_copy(update={"kernels_ms": times})
+    for kind, turn in (("convolution 1x1", "weight gradient"), ("strided convolution 1x1", "weight gradient")):
+        stride = 1 + kind.startswith("strided")
+        sides = ((128, 128), (128 // stride,) * 2, (1, 1), (stride,) * 2, (1, 1))
+        work = Convolution(8, 512, 512, *sides).work(turn)  # type: ignore[arg-type]  # a turn
+        assert work.kind == kind
+        assert rate(work, effects_of(mine, "cuda")).factor == pytest.approx(
+            rate(work, effects_of(card, "cuda")).factor, rel=0.1
+        )
 
 
 def test_an_unknown_gpu_has_what_its_driver_tells() -> None:
@@ -191,7 +235,7 @@ def test_each_kernel_is_one_that_the_prediction_knows(name: str) -> None:
     known = kernel(name)
     found = operators_of(known.module, *known.inputs("meta"), mode="infer")
     assert [work.kind for each in found for work in each.works if work.kind == "unknown"] == []
-    assert name == "small 200" or len(found) == 1
+    assert name in ("small 200", LAYERS) or len(found) == 1
 
 
 def test_kernels_are_timed_in_the_process_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
