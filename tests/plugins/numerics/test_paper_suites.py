@@ -53,7 +53,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     collect = gc.collect
 
     def collect_and_freeze() -> None:
-        """What a row leaves is passed over by the collections of the next."""
+        """Collect, and let the collections of the next rows pass over what is left."""
         collect()
         gc.freeze()
 

@@ -32,8 +32,8 @@ from ctxbench.plugins.precision.metric import draw, relative_error
 from ctxbench.worker.measurement import CaseMeasurement
 
 # A part of what a module computes: by the name of its parameter or buffer; a map has the name "".
-Part = dict[str, Tensor]
-Parts = dict[str, Part]
+_Tensors = dict[str, Tensor]
+_PartsOf = dict[str, _Tensors]
 OF_BUFFERS = "buffers after training"
 # Euclidean, relative: what sums in another order make. Two layouts of the registry's modules differ by 2e-12 at most in
 # float64; in float32 by 1.6e-3, where a ReLU turns.
@@ -101,12 +101,12 @@ def _initial(measurement: CaseMeasurement, more: int = 0) -> Weights:
     return weights_of(measurement.case.build())
 
 
-def _renamed(part: Part, same: Mapping[str, str]) -> Part:
+def _renamed(part: _Tensors, same: Mapping[str, str]) -> _Tensors:
     """A part of the baseline by the names of now; without what is gone."""
     return {same.get(name, name): each for name, each in part.items() if name in same or not name}
 
 
-def _computed(measurement: CaseMeasurement, model: nn.Module) -> dict[str, Parts]:
+def _computed(measurement: CaseMeasurement, model: nn.Module) -> dict[str, _PartsOf]:
     """Outputs of the module in the case's dtype and, if it can, in float64."""
     case, found, x = measurement.case, {}, _input(measurement)
     if case.dtype != EXACT:
@@ -124,7 +124,7 @@ def _input(measurement: CaseMeasurement) -> Tensor:
 
 def _parts(
     drawn: nn.Module, x: Tensor, dtype: torch.dtype, context: Callable[[], AbstractContextManager[Any]]
-) -> Parts:
+) -> _PartsOf:
     """The output, and of a training step the output, the gradients of a randomly weighted sum, and the buffers."""
     model, leaf = copy.deepcopy(drawn).to(dtype), x.to(dtype).requires_grad_()
 
@@ -152,7 +152,7 @@ def _parts(
     return {part: {name: each.detach().clone() for name, each in tensors.items()} for part, tensors in found.items()}
 
 
-def _moved(now: Part, before: Part) -> float:
+def _moved(now: _Tensors, before: _Tensors) -> float:
     """The relative error over the names that both have, or 1 beside zeros."""
     names = now.keys() & before.keys()
     ours, theirs = (
@@ -161,13 +161,13 @@ def _moved(now: Part, before: Part) -> float:
     return relative_error(ours, theirs) if theirs.any() else float(ours.any())
 
 
-def _finite(part: Part) -> bool:
+def _finite(part: _Tensors) -> bool:
     return all(bool(torch.isfinite(each).all()) for each in part.values())
 
 
 def _agreement(
-    before: Mapping[str, Parts],
-    now: Mapping[str, Parts],
+    before: Mapping[str, _PartsOf],
+    now: Mapping[str, _PartsOf],
     noise: Mapping[str, Mapping[str, float]],
     shared: Collection[str],
     measurement: CaseMeasurement,
