@@ -50,6 +50,8 @@ def keeps_torch(command: str) -> bool:
             return rest == CPU
         case ["."]:
             return True
+        case ["--target", _, library]:  # a folder beside the environment
+            return library.startswith("nvidia-cudnn-")
     return False
 
 
