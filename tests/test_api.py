@@ -234,7 +234,7 @@ def test_predictions_are_numbers_and_say_what_the_commands_print(module: Path) -
     assert (found.value.origin, found.value.value % 4) == ("predicted", 0)
     assert f"predicted peak on cpu {found.value.value / 2**20:.2f} MiB" in found.lines[0]
     assert found.frame.columns[0] == "MiB"
-    time = ctxbench.predict_time("linear", (1, 8, 4, 4), "t4", mode="train", optimizer="sgd", dtype="float32")
+    time = ctxbench.predict_time("linear", (4, 512, 128, 128), "t4", mode="train", optimizer="sgd", dtype="float32")
     assert 0 < time.value.low < time.value.value < time.value.high
     assert f"{time.value.text()} ms [80 % band]" in time.lines[0]
     assert "<table" in time._repr_html_()

@@ -214,8 +214,10 @@ def _needs_torch(top: str) -> bool:
 
 @cache
 def _own_folders() -> tuple[Path, ...]:
+    """The folders that came with ctxbench, of which a plugin's may be a link to elsewhere."""
     specs = [importlib.util.find_spec(name) for name in (PACKAGE, f"{PACKAGE}.suites", f"{PACKAGE}.published")]
-    return tuple(Path(each).resolve() for spec in specs if spec for each in spec.submodule_search_locations or ())
+    found = [Path(each) for spec in specs if spec for each in spec.submodule_search_locations or ()]
+    return tuple(each.resolve() for each in (*found, *Path(found[0], "plugins").iterdir()))
 
 
 def _is_own_file(file: Path) -> bool:

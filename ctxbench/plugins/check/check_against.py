@@ -166,9 +166,8 @@ def _notes(before: TreeCases, now: TreeCases, request: Request) -> list[str]:
     if outside:
         notes.append(f"left out, because their files are not in this repository: {', '.join(outside)}")
     if not _common(before, now):
-        advice = (
-            "" if own or request.suite.named else "; name your modules with --module path.py:Class or --modules KEY"
-        )
+        is_told = own or any(":" in name for name in request.suite.named)
+        advice = "" if is_told else "; name your modules with --module path.py:Class or --modules KEY"
         notes.append(f"nothing was compared{advice}")
     if before.foreign:
         more = f" and {len(before.foreign) - 1} other files" if len(before.foreign) > 1 else ""

@@ -53,7 +53,7 @@ def test_a_module_without_a_scan_has_none_to_fuse() -> None:
 
 
 def test_predict_says_what_a_fused_scan_would_save(command: Any) -> None:
-    told = command("predict", "bi_wkv", "--for", "t4", "--shape", "1,64,32,32")
+    told = command("predict", "bi_wkv", "--for", "t4", "--shape", "8,256,128,128")
     assert "The kernels of the scan at bi_wkv.py:" in told.stdout
     assert "for the bytes that it must move" in told.stdout
 

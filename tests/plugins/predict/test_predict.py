@@ -523,7 +523,8 @@ def test_the_software_of_2020_inverts_a_single_matrix_with_the_host() -> None:
     assert ms("cuda-2020", 1, 64, 64) == pytest.approx(0.42, rel=0.15)
     assert ms("cuda", 1, 64, 64) == pytest.approx(0.281, rel=0.15)
     found = time_of(operators_of(Function(torch.linalg.inv), meta(64, 64), mode="infer"), sheet("t4"))
-    assert "With the PyTorch of 2020: 7.8" in " ".join(map(str, found.notes()))
+    assert found.time.unknown == "100% of the time is in solver, which nothing measured"
+    assert "With the PyTorch of 2020" not in " ".join(map(str, found.notes()))
 
 
 def test_tf32_changes_products_alone() -> None:
@@ -681,7 +682,7 @@ def test_a_time_in_float32_says_what_pytorchs_own_default_takes() -> None:
     assert default < 0.7 * times["float32"].time.value
     (note,) = [note for note in times["float32"].notes() if note.code == NO_TF32]
     assert note.values == {"ms": default, "ratio": default / times["float32"].time.value}
-    assert f"takes {default:.3g} ms: --dtype tf32-convolutions." in str(note)
+    assert f"takes {default / times['float32'].time.value:.2f} times as long: --dtype tf32-convolutions." in str(note)
     assert "ms" not in note.shared.split()
     for name, dtype in (("a100-40gb", "tf32-convolutions"), ("a100-40gb", "tf32"), ("t4", "float32")):
         assert NO_TF32 not in [each.code for each in time_of(operators, sheet(name), dtype).notes()]
