@@ -167,7 +167,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=order)
     if drawing := sys.modules.get("hypothesis.internal.conjecture.providers"):
         # Its examples need no constants of our source, for which it would parse all files that are imported.
-        drawing._get_local_constants = lambda: drawing._local_constants  # type: ignore[attr-defined]
+        drawing._get_local_constants = lambda: drawing._local_constants  # type: ignore[attr-defined]  # private
 
 
 def _freeze() -> None:

@@ -113,6 +113,10 @@ class Number:
         """The value and its interval: `12.3 [12.1, 12.5]`; see `texts`."""
         return " ".join(filter(None, self.texts(digits, decimals, sign)))
 
+    def told(self, unit: str) -> str:
+        """`12.3 [12.1, 12.5]` and the unit; of one that is too badly known, `not known` and the reason."""
+        return f"{NOT_KNOWN}: {self.unknown}" if self.unknown else f"{self.text()} {unit}"
+
     def texts(self, digits: int = 3, decimals: int | None = None, sign: str = "") -> tuple[str, str]:
         """The value, `12.3`, and the interval, `[12.1, 12.5]` or empty, to the digits that the half width justifies.
 

@@ -191,6 +191,14 @@ def _cells(record: Record) -> dict[str, str]:
     return found
 
 
+def _time(record: Record, key: str) -> str:
+    """A known time, to the digits that its interval justifies; `not known` of one that is too badly predicted."""
+    found = read_number(record, quantities()[key])
+    if found is None or found.unknown:
+        return NOT_KNOWN
+    return f"{found.texts(digits=2)[0]} ms"
+
+
 def _left(seconds: float | None) -> str:
     if seconds is None:
         return ""
@@ -211,9 +219,3 @@ def _outcome(record: Record) -> str:
 def named(number: int) -> str:
     """A few words for process `number` of a case."""
     return f"round {number}" if number else "costs"
-
-
-def _time(record: Record, key: str) -> str:
-    """A known time, to the digits that its interval justifies; `not known` of one that is too badly predicted."""
-    found = read_number(record, quantities()[key])
-    return f"{found.texts(digits=2)[0]} ms".replace(f"{NOT_KNOWN} ms", NOT_KNOWN) if found else NOT_KNOWN

@@ -10,6 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import gpu_times
 from gpu_times import NEIGHBOURS, is_off, launches
 
+from ctxbench.base.mode import Mode
+
 
 def test_a_row_that_takes_twice_its_neighbours_time_an_operator_is_off() -> None:
     quiet = [19.0, 24.0, 15.0, 31.0, 20.0, 22.0, 18.0, 200.0, 21.0]
@@ -26,6 +28,7 @@ def test_the_operators_of_a_pass_are_counted_with_the_gradients_that_are_kept() 
 def test_a_row_that_is_off_is_timed_again_and_the_faster_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter(["0.36", "0.12", "0.13"])
     monkeypatch.setattr(gpu_times, "timed", lambda *case: [next(times), "", "", 1])
-    before, case = [20.0] * NEIGHBOURS, ("se", "infer", "float32", (1, 64, 32, 32))
-    assert [gpu_times.undisturbed(case, before)[0] for _ in range(2)] == ["0.12", "0.13"]  # type: ignore[arg-type]
+    before = [20.0] * NEIGHBOURS
+    case: tuple[str, Mode, str, tuple[int, ...]] = ("se", "infer", "float32", (1, 64, 32, 32))
+    assert [gpu_times.undisturbed(case, before)[0] for _ in range(2)] == ["0.12", "0.13"]
     assert before[-2:] == pytest.approx([20.0, 21.7], rel=0.01)

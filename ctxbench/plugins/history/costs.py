@@ -138,11 +138,12 @@ def _walk(
     oldest, whose files no commit of the range changed, that commit itself stands there.
     """
     places = {commit.name: index for index, commit in enumerate(every)}
+    references = map(Reference.parse, suite.file.modules)
+    named = [each.source for each in references if each.is_file]
     index = 0
     for number in range(last):
         shown.stage(f"commit {number + 1} of at most {last}: {every[index].short} {every[index].subject}")
         costs, missing = _costs(here, every[index], suite)
-        named = [Reference.parse(name).source for name in suite.file.modules if Reference.parse(name).is_file]
         changed = places.get(last_change(here, every[index].name, {*costs.files, *named}), len(every))
         yield every[changed if changed < len(every) else index], costs, missing
         index = changed + 1

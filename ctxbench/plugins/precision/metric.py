@@ -47,19 +47,23 @@ def draw(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
 
 
 def drawn(case: "Case", seed: int) -> "tuple[nn.Module, Tensor]":
-    """Module and input in float32 on the CPU.
-
-    Parameters that are zero at first, such as the factor of a residual branch, are drawn from [0, 1): no branch is off.
-    """
+    """Module and input in float32 on the CPU; no branch is off."""
     import torch
 
     torch.manual_seed(seed)
     model = case.build()
+    draw_zeros(model)
+    return model, torch.randn(case.shape)
+
+
+def draw_zeros(model: "nn.Module") -> None:
+    """Draw parameters that are zero at first, such as the factor of a residual branch, from [0, 1)."""
+    import torch
+
     with torch.no_grad():
         for parameter in model.parameters():
             if not parameter.any():
                 parameter.uniform_()
-    return model, torch.randn(case.shape)
 
 
 def _reason_not_measured(measurement: Measurement) -> str:

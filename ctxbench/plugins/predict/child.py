@@ -8,7 +8,7 @@ from typing import Any
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note
-from ctxbench.base.number import CONFIDENCE_SDS, NOT_KNOWN, significant
+from ctxbench.base.number import CONFIDENCE_SDS, significant
 from ctxbench.base.texts import counted
 from ctxbench.model.case import Case
 from ctxbench.plugins.memory.cards import Card
@@ -38,7 +38,7 @@ def time(case: Case, mode: Mode, name: str, sheet: DeviceSpec, loss: str, optimi
     parts = [
         Shown(
             f"{case.title} {list(case.shape)} {case.computed_in}, {described(mode, loss, optimizer)}: "
-            f"predicted for {sheet.title}, not measured: {_text_of(found)}",
+            f"predicted for {sheet.title}, not measured: {found.time.told('ms [80 % band]')}",
             value=found.time,
         ),
         Shown(_parts(found)),
@@ -62,10 +62,6 @@ def _room(memory: MemoryProfile, name: str, sheet: DeviceSpec, dtype: str) -> It
     yield f"Its predicted peak is {memory.allocated_bytes / MIB:,.1f} MiB (ctxbench memory --for {name} explains it)."
     yield Card(name, sheet.title, sheet.backend, sheet.memory_gib).fits(memory.allocated_bytes, memory.needed_bytes)
     yield from map(str, memory.told)
-
-
-def _text_of(found: PassTime) -> str:
-    return f"{NOT_KNOWN}: {found.time.unknown}" if found.time.unknown else f"{found.time.text()} ms [80 % band]"
 
 
 def _parts(found: PassTime) -> str:

@@ -1,7 +1,7 @@
 """A profile for people: its sentences and its CSV."""
 
 from ctxbench.base.mode import NOUNS, Mode
-from ctxbench.base.number import NOT_KNOWN, significant
+from ctxbench.base.number import significant
 from ctxbench.plugins.profile.profile import BYS, Lines, Pass, Profile
 from ctxbench.table.numbers import Numbers
 
@@ -17,7 +17,7 @@ def headline(profile: Profile, mode: Mode) -> str:
     how = f"on {profile.device}" if taken.is_measured else f"predicted for {profile.device}, not measured"
     time = taken.time
     doubt = f"\n{time.reason_not_comparable.capitalize()}: these times, and the order of the rows, are doubtful."
-    told = f"{NOT_KNOWN}: {time.unknown}" if time.unknown else f"{time.text()} ms [{_band(taken)}]"
+    told = time.told(f"ms [{_band(taken)}]")
     return f"{profile.about}, {NOUNS[mode]}, {how}: {told}{doubt * time.disturbed}"
 
 

@@ -16,11 +16,10 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.failures import describe_failure
 from ctxbench.model.messages import Failure
 from ctxbench.plugins.check.child.code import imported_code
-from ctxbench.plugins.check.child.right import OF_INPUT, OF_PARAMETERS, SEED, whose_is_right
+from ctxbench.plugins.check.child.right import OF_INPUT, OF_PARAMETERS, SEED, Parts, Tensors, whose_is_right
 from ctxbench.plugins.check.child.weights import (
     MOST_NAMES,
     OTHER_DRAW,
-    Weights,
     counterparts,
     drawn,
     sentences,
@@ -28,12 +27,9 @@ from ctxbench.plugins.check.child.weights import (
     weights_of,
 )
 from ctxbench.plugins.check.wire import Agreement, Difference
-from ctxbench.plugins.precision.metric import draw, relative_error
+from ctxbench.plugins.precision.metric import draw_zeros, relative_error
 from ctxbench.worker.measurement import CaseMeasurement
 
-# A part of what a module computes: by the name of its parameter or buffer; a map has the name "".
-_Tensors = dict[str, Tensor]
-_PartsOf = dict[str, _Tensors]
 OF_BUFFERS = "buffers after training"
 # Euclidean, relative: what sums in another order make. Two layouts of the registry's modules differ by 2e-12 at most in
 # float64; in float32 by 1.6e-3, where a ReLU turns.
@@ -57,9 +53,11 @@ def take_outputs(case: Case, measure: Measure, path: str, compare: bool) -> Agre
 def _taken(case: Case, measure: Measure, path: str, compare: bool) -> Agreement | None:
     measurement = CaseMeasurement(case, measure, lambda message: None, force=True)
     measurement.load()
-    model, _ = draw(measurement)
-    weights, initial = weights_of(model), _initial(measurement)
-    by_seed = drawn(initial, _initial(measurement, 1))
+    model = _built(measurement)
+    initial = weights_of(model)
+    draw_zeros(model)
+    weights = weights_of(model.to(measurement.device.torch))
+    by_seed = drawn(initial, weights_of(_built(measurement, 1)))
     saved = {name: each.shape for name, each in model.state_dict().items() if isinstance(each, Tensor)}
     if not compare:
         found = _computed(measurement, model)
@@ -95,18 +93,18 @@ def _taken(case: Case, measure: Measure, path: str, compare: bool) -> Agreement 
     return replace(agreement, weights=[*filter(None, told)], same_code=bool(code) and code == kept["code"])
 
 
-def _initial(measurement: CaseMeasurement, more: int = 0) -> Weights:
-    """The weights that the case's module has at first, from its seed or from another one."""
+def _built(measurement: CaseMeasurement, more: int = 0) -> nn.Module:
+    """The case's module, from its seed or from another one."""
     torch.manual_seed(measurement.settings.seed + more)
-    return weights_of(measurement.case.build())
+    return measurement.case.build()
 
 
-def _renamed(part: _Tensors, same: Mapping[str, str]) -> _Tensors:
+def _renamed(part: Tensors, same: Mapping[str, str]) -> Tensors:
     """A part of the baseline by the names of now; without what is gone."""
     return {same.get(name, name): each for name, each in part.items() if name in same or not name}
 
 
-def _computed(measurement: CaseMeasurement, model: nn.Module) -> dict[str, _PartsOf]:
+def _computed(measurement: CaseMeasurement, model: nn.Module) -> dict[str, Parts]:
     """Outputs of the module in the case's dtype and, if it can, in float64."""
     case, found, x = measurement.case, {}, _input(measurement)
     if case.dtype != EXACT:
@@ -124,7 +122,7 @@ def _input(measurement: CaseMeasurement) -> Tensor:
 
 def _parts(
     drawn: nn.Module, x: Tensor, dtype: torch.dtype, context: Callable[[], AbstractContextManager[Any]]
-) -> _PartsOf:
+) -> Parts:
     """The output, and of a training step the output, the gradients of a randomly weighted sum, and the buffers."""
     model, leaf = copy.deepcopy(drawn).to(dtype), x.to(dtype).requires_grad_()
 
@@ -136,7 +134,7 @@ def _parts(
         return y
 
     with torch.no_grad():
-        found = {"output": {"": forward(train=False)}}
+        found: dict[str, Tensors] = {"output": {"": forward(train=False)}}
     y = forward(train=True)
     found["output in training"] = {"": y}
     buffers = {name: tensor.double() for name, tensor in model.named_buffers() if tensor.is_floating_point()}
@@ -152,7 +150,7 @@ def _parts(
     return {part: {name: each.detach().clone() for name, each in tensors.items()} for part, tensors in found.items()}
 
 
-def _moved(now: _Tensors, before: _Tensors) -> float:
+def _moved(now: Tensors, before: Tensors) -> float:
     """The relative error over the names that both have, or 1 beside zeros."""
     names = now.keys() & before.keys()
     ours, theirs = (
@@ -161,13 +159,13 @@ def _moved(now: _Tensors, before: _Tensors) -> float:
     return relative_error(ours, theirs) if theirs.any() else float(ours.any())
 
 
-def _finite(part: _Tensors) -> bool:
+def _finite(part: Tensors) -> bool:
     return all(bool(torch.isfinite(each).all()) for each in part.values())
 
 
 def _agreement(
-    before: Mapping[str, _PartsOf],
-    now: Mapping[str, _PartsOf],
+    before: Mapping[str, Parts],
+    now: Mapping[str, Parts],
     noise: Mapping[str, Mapping[str, float]],
     shared: Collection[str],
     measurement: CaseMeasurement,

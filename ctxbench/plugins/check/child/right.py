@@ -8,7 +8,10 @@ from torch import Tensor, nn
 from ctxbench.meta.differences import INPUT, Point
 
 OF_INPUT, OF_PARAMETERS = "gradient of the input", "gradients of the parameters"
-Parts = Mapping[str, Mapping[str, Tensor]]
+# By the name of its parameter or buffer; a map has the name "".
+Tensors = Mapping[str, Tensor]
+# What a module computes, by the name of the part.
+Parts = Mapping[str, Tensors]
 # Of the weights of the output's elements, and of what a pass draws.
 SEED = 0
 RIGHT_NOW = "by central differences, the gradients are right now and were wrong in the baseline"
