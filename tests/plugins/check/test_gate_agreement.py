@@ -162,6 +162,7 @@ WRAPPED = TWO.replace(Q, "        self.q = nn.Sequential(nn.Conv2d(channels, cha
         (TWO.replace(DEAD, ""), TWO, BOTH.format(10) + "dead.weight and dead.bias are new" + LOAD + f"; {DRAWN}"),
         (TWO, TWO.replace("channels, 3, 1", "channels, 5, 1"),
          BOTH.format(10) + "dead.weight and dead.bias are of another shape" + LOAD_NOT + f"; {DRAWN}"),
+        (MINE, MINE.replace("self.gate", "self.scale"), BOTH.format(8) + "gate is now scale" + LOAD_NOT),
         (TWO, TWO.replace(K + Q, Q + K), DRAWN),
         (TWO, WRAPPED, BOTH.format(12) + "q.weight is now q.0.weight and q.bias is now q.0.bias" + LOAD_NOT),
         (TWO, WRAPPED.replace(DEAD, ""),
@@ -194,6 +195,20 @@ def test_a_constant_and_what_is_trained_are_of_the_function(compare: Compare, ol
     (found,) = compare(TWO, TWO.replace(old, new)).outputs
     assert found.verdict == "changed"
     assert reason in found.reason
+
+
+def test_weights_that_have_several_counterparts_are_drawn(compare: Compare) -> None:
+    three = (
+        TWO.replace("self.k", "self.key")
+        .replace("self.q", "self.query")
+        .replace("dead = nn.Conv2d(channels, 3", "more = nn.Conv2d(channels, channels")
+    )
+    (found,) = compare(TWO, three).outputs
+    assert found.verdict == "changed"
+    assert (
+        "dead.weight, dead.bias, k.weight and 3 more are gone; more.weight, more.bias, key.weight and 3 more are new"
+        in found.reason
+    )
 
 
 KINK = MINE.replace("self.gate * self.norm(self.first(x))", "(x - x).sqrt()")
