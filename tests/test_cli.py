@@ -147,6 +147,24 @@ def test_the_line_of_each_command_is_the_first_of_its_own_help() -> None:
         assert " ".join(str(load().__doc__).split("\n\n")[0].split()) == declared.line
 
 
+@pytest.mark.parametrize("name", cli.known_commands())
+def test_a_help_has_the_arguments_first_each_option_once_and_no_words_of_python(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = cli.imported(name)
+    with pytest.raises(SystemExit):
+        command(["--help"], prog_name=name)
+    shown = capsys.readouterr().out
+    assert not re.search(r" <|\{|list\[", shown)
+    values = [each for each in command.params if each.param_type_name == "argument"]
+    sections = re.findall(r"^(\w[\w ]*):$", shown, re.M)
+    assert (sections[0] == "Arguments") == bool(values)
+    shown = shown[shown.index(f"\n{sections[0]}:") :]
+    for each in command.params:
+        written = re.findall(rf"^  {re.escape(each.metavar if each in values else each.opts[0])}[ ,\n]", shown, re.M)
+        assert len(written) == 1, each.name
+
+
 @pytest.mark.parametrize("name", ["run", pytest.param("compare", marks=pytest.mark.plugin("compare"))])
 def test_the_help_lists_the_metrics(name: str) -> None:
     (option,) = [each for each in cli.imported(name).params if each.name == "metrics"]

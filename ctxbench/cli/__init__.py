@@ -5,7 +5,8 @@ import signal
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Annotated, Any, NoReturn
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -31,10 +32,11 @@ OPTIONS = {
         "suite", "modules", "module", *(name for name in CONDITIONS if name not in WHERE), "metrics", "hparams",
         "static", "counter",
     ),
-    "How long": ("processes", "sample_s", "budget", "total_s", "target", "dry_run", "force"),
-    "Where": (*WHERE, "also_on", "out", "in_process"),
+    "How long": ("processes", "sample_s", "budget", "total_s", "target", "dry_run"),
+    "Where": (*WHERE, "also_on", "out", "force", "in_process"),
 }  # fmt: skip
 MANY_OPTIONS = 15
+METAVARS = {Path: "PATH", int: "N", float: "NUMBER"}
 INTERRUPTED = "interrupted: each file that was written is whole"
 
 
@@ -63,11 +65,22 @@ def _with_flags_off(params: list[Any]) -> list[Any]:
     return params
 
 
+def _named(params: list[Any], types: dict[str, Any]) -> list[Any]:
+    """Arguments and options with the word that stands for their value in the help: MODULE, PATH, N."""
+    for each in params:
+        if each.metavar is None and not getattr(each, "is_flag", False):
+            kinds = {types.get(each.name), *get_args(types.get(each.name))}
+            word = each.name.upper() + "..." * (each.nargs == -1)
+            is_option = each.param_type_name == "option"
+            each.metavar = next((METAVARS[kind] for kind in METAVARS if kind in kinds and is_option), word)
+    return params
+
+
 class ShownCommand(TyperCommand):
     """One command."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _with_flags_off(super().get_params(ctx))
+        return _named(_with_flags_off(super().get_params(ctx)), get_type_hints(self.callback))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         surroundings.check_working_folder()
@@ -75,13 +88,22 @@ class ShownCommand(TyperCommand):
         check_texts(self.callback, self.get_params(ctx), given)
         return super().parse_args(ctx, args)
 
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        values = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        words = [each.metavar if each.required else f"[{each.metavar.strip('[]')}]" for each in values]
+        formatter.write_usage(ctx.command_path, " ".join(["[OPTIONS]", *words]))
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The options by what they are about, where there are many."""
-        records = {each.name: record for each in self.get_params(ctx) if (record := each.get_help_record(ctx))}
+        """The arguments, then the options, by what they are about where there are many."""
+        params = self.get_params(ctx)
+        records = {each.name: record for each in params if (record := each.get_help_record(ctx))}
+        values = [each for each in params if each.param_type_name == "argument"]
+        records |= {each.name: (each.metavar, records[each.name][1]) for each in values}  # typer adds Python's type
+        arguments = {"Arguments": tuple(each.name for each in values)}
         if len(records) >= MANY_OPTIONS:
-            _write_groups(formatter, records, OPTIONS, "Other options")
+            _write_groups(formatter, records, {**arguments, **OPTIONS}, "Other options")
         else:
-            _write_groups(formatter, records, {}, "Options")
+            _write_groups(formatter, records, arguments, "Options")
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         command, _ = known_commands()[ctx.info_name]
@@ -127,11 +149,10 @@ class ShownCommands(TyperGroup):
 def _write_groups(
     formatter: Any, records: dict[str, tuple[str, str]], groups: dict[str, tuple[str, ...]], rest: str
 ) -> None:
-    """A section for each group of records that are there, then one for the others."""
-    grouped = {name for names in groups.values() for name in names}
-    sections = {**groups, rest: tuple(name for name in records if name not in grouped)}
-    for title, names in sections.items():
-        if own := [records[name] for name in names if name in records]:
+    """A section for each group of records that are there, then one for the others; each record once."""
+    left = dict(records)
+    for title, names in {**groups, rest: tuple(records)}.items():
+        if own := [left.pop(name) for name in names if name in left]:
             with formatter.section(title):
                 formatter.write_dl(own)
 

@@ -92,7 +92,10 @@ def _derived(annotation: Any) -> Any:
 
 
 def _with_help(how: Any, name: str, annotation: Any, text: str | None) -> Given:
-    """An option with the help in a docstring, unless it has one; a flag has none for its opposite."""
+    """An option with the help in a docstring; one with its own help has the docstring's default behind it.
+
+    A flag has none for its opposite.
+    """
     base = _derived(annotation) if isinstance(how, ParameterInfo) else how
     given = base if isinstance(base, Given) else Given(base)
     is_annotated = get_origin(given.read_as) is Annotated
@@ -100,8 +103,15 @@ def _with_help(how: Any, name: str, annotation: Any, text: str | None) -> Given:
     info = copy.copy(how if isinstance(how, ParameterInfo) else info)
     if kind is bool and not info.param_decls:
         info.param_decls = (f"--{name.replace('_', '-')}",)
-    info.help = info.help or (text or "").replace("`", "")
+    text = (text or "").replace("`", "")
+    info.help = _with_default(info.help, text) if info.help else text
     return Given(Annotated[kind, info], given.argument, given.beside)
+
+
+def _with_default(help_text: str, text: str) -> str:
+    """A help with the default that another text names, unless it names one."""
+    found = re.search(r"; (default: [^;]+?)\.?$", text)
+    return f"{help_text.removesuffix('.')}; {found[1]}." if found and "default" not in help_text else help_text
 
 
 def _parameter(name: str, read_as: Any, origin: inspect.Parameter) -> inspect.Parameter:
