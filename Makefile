@@ -12,7 +12,7 @@ PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 IN_COPY := cd .tracked && "$(CURDIR)/.venv/tracked/bin/python"
 QUICK := not processes and not timing and not slow and not long
 PARALLEL := -n 2 --dist loadscope --no-loadscope-reorder
-DRAWN := export CTXBENCH_TEST_BLOCKS=$${CTXBENCH_TEST_BLOCKS:-drawn}
+DRAWN := export CTXBENCH_TEST_CASES=$${CTXBENCH_TEST_CASES:-drawn}
 # Tests with a mark, without reading the files that have none.
 marked = $(IN_COPY) -m pytest -m $(1) $$(grep -rl --include="test_*.py" "pytest.mark.$(1)" tests)
 
@@ -24,8 +24,8 @@ table3: .venv/.installed
 tracked: .venv/.dev
 	@$(BIN)/python tests/tracked.py
 
-# First the tests that any load may delay, side by side; then those that judge real times, alone. Tests that run once for
-# each block are those of changed blocks and of a fifth of the others, drawn by the day; CTXBENCH_TEST_BLOCKS=all has all.
+# First the tests that any load may delay, side by side; then those that judge real times, alone. Of walks over many blocks,
+# plugins or cases those of changed files and a fifth of the others, drawn by the day; CTXBENCH_TEST_CASES=all has all.
 test: tracked
 	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long"
 	$(call marked,timing)

@@ -35,6 +35,7 @@ def imported(code: str, folder: Path) -> set[str]:
     return {*json.loads(done.stderr.splitlines()[-1])}
 
 
+@pytest.mark.drawn("cli")
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

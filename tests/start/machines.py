@@ -73,5 +73,8 @@ MACHINES = {"real": this_machine.Machine, "quiet": Quiet, "restless": Restless}
 
 
 def take_place() -> None:
-    """Put the machine that the environment names in the place of the real one."""
-    this_machine.here = MACHINES[os.environ.get(VARIABLE, "real")]()
+    """Put the machine that the environment names in the place of the real one; but there no file waits for a disk."""
+    name = os.environ.get(VARIABLE, "real")
+    this_machine.here = MACHINES[name]()
+    if name != "real":
+        os.fsync = lambda fd: None

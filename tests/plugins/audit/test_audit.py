@@ -513,6 +513,7 @@ def test_counts_are_kept_between_runs(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn("audit", "macs")
 @pytest.mark.parametrize(
     "stored",
     [

@@ -52,6 +52,7 @@ def audited(figures: Mapping[str, float], path: Path, **about: Any) -> list[Audi
     return judge(Recount(path, table, counted))
 
 
+@pytest.mark.drawn("audit", "tools")
 @pytest.mark.parametrize("tool", [name for name in NAMES if name != NOT_ALONE])
 def test_a_column_that_a_counter_printed_is_recognised(tmp_path: Path, tool: str) -> None:
     found = audited(of_package(tool), tmp_path / "paper.toml")

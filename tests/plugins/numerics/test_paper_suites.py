@@ -44,7 +44,7 @@ LEFT_OUT = {
 }
 
 
-@pytest.fixture(scope="module", params=SMALL)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.drawn("numerics")) for name in SMALL])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctxbench.Run:
     name: str = request.param
     out = tmp_path_factory.mktemp("suites") / name
