@@ -21,6 +21,7 @@ from ctxbench.report.figures import curve as figure_curve
 from ctxbench.report.figures import points as figure_points
 from ctxbench.report.figures import samples as figure_samples
 from ctxbench.report.figures.kinds import WRITERS, choose, known, write_figure
+from ctxbench.report.figures.layout import FigureSize
 from ctxbench.report.figures.style import PALE, Drawing, new_figure, styled
 from ctxbench.report.panels import Panel
 from ctxbench.report.published import with_published
@@ -251,9 +252,30 @@ def test_modules_in_a_list_have_a_ratio_or_where_there_is_none_the_number(
     """`zero`: the execution at which no module has a number, beside eager, compile and graph."""
     panel = listed(tmp_path / "run", lambda execution: None if execution == zero else 2.0)
     with styled():
-        (axes,) = figure_curve.curve([panel], figures_of(panel)[0]).figure.axes
-    assert axes.get_xlabel() == shown
-    assert {float(line.get_xdata()[0]) for line in axes.lines if line.get_gid()} == {2.0 if zero == "eager" else 1.0}
+        found = figure_curve.curve([panel], figures_of(panel)[0]).figure.axes
+    assert [axes.get_title() for axes in found] == (
+        ["Export\ncompile", "Export\ngraph"] if zero == "eager" else ["Export"]
+    )
+    for axes in found:
+        assert axes.get_xlabel() == shown
+        points = [float(line.get_xdata()[0]) for line in axes.lines if line.get_gid()]
+        assert points == [2.0 if zero == "eager" else 1.0] * 13
+
+
+def test_words_of_a_list_have_axes_each_with_one_order_where_they_fit(tmp_path: Path) -> None:
+    panel = listed(tmp_path / "run", lambda execution: {"eager": 1.0, "compile": 2.0, "graph": 4.0}[execution])
+    with styled():
+        wide, narrow = (
+            figure_curve.curve([panel], figures_of(panel)[0], FigureSize(width)).figure.axes for width in (6.9, 3.3)
+        )
+    assert [axes.get_title() for axes in wide] == ["Export\ncompile", "Export\ngraph"]
+    for axes, ratio in zip(wide, (2.0, 4.0), strict=True):
+        points = [line for line in axes.lines if line.get_gid()]
+        assert [float(line.get_xdata()[0]) for line in points] == [ratio] * 13
+        assert [float(line.get_ydata()[0]) for line in points] == [*range(13)]
+    assert wide[0].get_xlim() == wide[1].get_xlim()
+    (both,) = narrow
+    assert sorted({float(line.get_xdata()[0]) for line in both.lines if line.get_gid()}) == [2.0, 4.0]
 
 
 def test_a_figure_with_nothing_in_it_is_refused(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ from .ticks import log_axis
 
 # Axes beside each other, and their inches: the least wide, and how high; the same with many names at lines.
 _COLUMNS, _LEAST, _NAMED, _HEIGHT, _HIGH = 3, 2.2, 3.0, 2.1, 3.0
+# Inches of axes of one word in a list, names included, at least.
+_WORD_AXES = 1.9
 # Inches of a module's line in a list, and of what is above and below the lines.
 _LINE, _ASIDE = 0.125, 0.8
 # Characters of a line of the legend.
@@ -75,7 +77,10 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     }
     least = _NAMED if any(_are_many(own, figure) for own in shown.values()) else _LEAST
     columns = sheet.columns(least, 2 if len(ys) == 4 else min(_COLUMNS, len(ys)))
-    rows = -(-len(ys) // columns)
+    words = _words_apart(shown, ys, sheet)
+    asked = [(each, word) for each in ys for word in words or [""]]
+    columns = len(words) or columns
+    rows = -(-len(asked) // columns)
     drawn = []
     for panel, own in shown.items():
         points = {row["case"] for line in _all(own) for row in line.rows}
@@ -92,13 +97,16 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
         appearance, many = _looks(own), _are_many(own, figure)
         order: list[str] = []
         at_lines = many or (_is_one_module(own) and is_numeric(_every_x(_all(own))))
-        for each, axes in zip(ys, cells, strict=False):
+        for (each, word), axes in zip(asked, cells, strict=False):
             lines = own[each.key]
-            axes.set_title(_title(panel, own, figure, each))
+            axes.set_title(_title(panel, own, figure, each) + f"\n{word}" * bool(word))
             if not lines:
                 axes.set_axis_off()
             elif _is_list(own):
-                order = listed_axes(drawing, axes, lines, each, order)
+                if word and axes is not cells[0]:
+                    axes.sharex(cells[0])
+                order = listed_axes(drawing, axes, lines, each, order, word)
+                axes.tick_params(labelleft=word in ("", *words[:1]))
             else:
                 named = _unlike(lines, figure) if many else lines
                 others = [line for line in lines if line not in named]
@@ -109,10 +117,10 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
                 if each.key in first:
                     axes.sharey(first[each.key])
                 first.setdefault(each.key, axes)
-        for axes in cells[len(ys) :]:
+        for axes in cells[len(asked) :]:
             axes.set_axis_off()
         if not at_lines:
-            _legend(part, cells[: len(ys)], _beside(own, sheet))
+            _legend(part, cells[: len(asked)], _beside(own, sheet))
     if names:
         freeze_layout(picture)
         for own_names in names:
@@ -207,6 +215,17 @@ def _every_x(lines: Iterable[Series]) -> Iterator[Any]:
 def _is_list(own: PanelSeries) -> bool:
     """Return whether the lines are many, and differ in words."""
     return max(map(len, own.values())) > _MANY and not is_numeric(_every_x(_all(own)))
+
+
+def _words_apart(shown: Mapping[Panel, PanelSeries], ys: Sequence[Quantity], sheet: FigureSize) -> list[str]:
+    """Words that have axes each: those with numbers beyond the first word, in lists of one quantity, if they fit."""
+    if len(ys) > 1 or not all(map(_is_list, shown.values())):
+        return []
+    lines = [line for own in shown.values() for line in _all(own)]
+    first = str(next(_every_x(lines)))
+    found = dict.fromkeys(str(x) for line in lines for x in compress(line.x, line.known & (line.y > 0)))
+    others = [word for word in found if word != first]
+    return others if sheet.columns(_WORD_AXES, len(others)) == len(others) > 1 else []
 
 
 def _height(own: PanelSeries, figure: Figure) -> float:

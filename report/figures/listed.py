@@ -31,12 +31,13 @@ class _Point:
 
 
 def listed_axes(
-    drawing: Drawing, axes: Axes, lines: Sequence[Series], each: Quantity, above: Sequence[str] = ()
+    drawing: Drawing, axes: Axes, lines: Sequence[Series], each: Quantity, above: Sequence[str] = (), only: str = ""
 ) -> list[str]:
     """A line for each module: its number at each other word over that at the first, with its 95 % interval over rounds.
 
     Where no module has a number at the first word, such as an export of the eager module, the numbers themselves. The
-    lines are in the order `above` of other axes, and sorted beyond that; their order is returned.
+    lines are in the order `above` of other axes, and sorted beyond that; their order is returned. With `only`, of one
+    word.
     """
     appearance = looks(line.module for line in lines)
     words = list(dict.fromkeys(str(x) for line in lines for x in line.x))
@@ -47,7 +48,8 @@ def listed_axes(
     order.sort(key=lambda line: above.index(line.title) if line.title in above else len(above))
     far = [point.value for line in order for point in points[line].values() if point.value != 1]
     off = bool(base and far and (min(far) > _NEAR or max(far) < 1 / _NEAR))  # what is as at `base` would stand far away
-    shown = [word for word in words if any(word in points[line] for line in order)]
+    shown = [word for word in words if only in ("", word) and any(word in points[line] for line in order)]
+    points = {line: {word: own[word] for word in shown if word in own} for line, own in points.items()}
     for place, line in enumerate(order):
         for word, point in points[line].items():
             number = shown.index(word)
@@ -63,7 +65,7 @@ def listed_axes(
                 markersize=3.5, fillstyle="full" if number % 2 == 0 else "none", alpha=alpha,
             )  # fmt: skip
             mark.set_gid(drawing.detail(f"{line.title}, {word}: {point.text}"))
-    for number, word in enumerate(shown):
+    for number, word in enumerate(shown if not only else []):
         fill = "full" if number % 2 == 0 else "none"
         axes.plot([], [], _MARKERS[number % len(_MARKERS)], color=INK, markersize=3.5, fillstyle=fill, label=word)
     if each.has_interval and not all(point.interval for line in order for point in points[line].values()):
