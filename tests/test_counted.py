@@ -404,7 +404,7 @@ def test_of_a_block_on_several_devices_what_is_not_kept_is_counted_in_one_proces
 @pytest.mark.processes
 @PREDICT
 def test_a_prediction_of_an_own_block_is_told_again_without_a_process(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    shared_server: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from torch import nn\n\n\ndef block(channels):\n    return nn.Conv2d(channels, channels, 1)\n")

@@ -1,5 +1,6 @@
 """Below a folder that a person named, no command writes through a link, and none replaces what is not of ctxbench."""
 
+import itertools
 import json
 import os
 import shutil
@@ -38,15 +39,15 @@ def test_no_file_of_a_report_is_written_through_a_link(tmp_path: Path, outside: 
     whole = write_report([run], tmp_path / "whole", ["cost"], formats=["png"])
     files = [file.relative_to(tmp_path / "whole") for file in whole.files]
     assert len(files) >= 1 + 4 + 2
-    for number, file in enumerate((Path("tables"), Path("figures"), *files)):
-        for target in (outside, outside.with_name("new")):  # a link to what is not there makes it
-            out = tmp_path / f"out-{number}-{target.name}"
-            (out / file).parent.mkdir(parents=True)
-            (out / file).symlink_to(target.parent if file in map(Path, ("tables", "figures")) else target)
-            for force in (False, True):
-                with pytest.raises(UsageError, match=rf"{out / file}.* is (not of ctxbench|a link|a file)"):
-                    write_report([run], out, ["cost"], formats=["png"], force=force)
-            assert_untouched(outside)
+    targets = itertools.cycle((outside, outside.with_name("new")))  # a link to what is not there makes it
+    for number, (file, target) in enumerate(zip((Path("tables"), Path("figures"), *files), targets, strict=False)):
+        out = tmp_path / f"out-{number}"
+        (out / file).parent.mkdir(parents=True)
+        (out / file).symlink_to(target.parent if number < 2 else target)
+        for force in (False, True):
+            with pytest.raises(UsageError, match=rf"{out / file}.* is (not of ctxbench|a link|a file)"):
+                write_report([run], out, ["cost"], formats=["png"], force=force)
+        assert_untouched(outside)
 
 
 @pytest.mark.parametrize("name", [*tables(), "run.json", "log.txt", ".lock"])
@@ -83,19 +84,23 @@ def test_a_link_that_a_person_names_is_followed(tmp_path: Path, outside: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["index.html", "tables/table3.csv", "figures/cost.svg"])
-def test_a_report_replaces_its_own_files_alone(tmp_path: Path, place: str, command: Command) -> None:
-    run, own = table3_run(tmp_path / "run"), tmp_path / "site" / place
-    own.parent.mkdir(parents=True)
-    own.write_text(OWN)
-    words = ("report", run, "--figures", "cost", "--out", tmp_path / "site")
-    done = command(*words)
-    assert (done.returncode, own.read_text()) == (2, OWN)
-    advice = "choose another folder, remove it, or add --force"
-    assert done.stderr.endswith(f"ctxbench: {own} is not of ctxbench and was not changed; {advice}\n")
+def test_a_report_replaces_its_own_files_alone(tmp_path: Path, command: Command) -> None:
+    run, site = table3_run(tmp_path / "run"), tmp_path / "site"
+    files = [site / place for place in ("index.html", "tables/table3.csv", "figures/cost.svg")]
+    words = ("report", run, "--figures", "cost", "--out", site)
+    for own in files:
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.write_text(OWN)
+        done = command(*words)
+        assert (done.returncode, own.read_text()) == (2, OWN)
+        advice = "choose another folder, remove it, or add --force"
+        assert done.stderr.endswith(f"ctxbench: {own} is not of ctxbench and was not changed; {advice}\n")
+        own.unlink()
+    for own in files:
+        own.write_text(OWN)
     for options in (("--force",), ()):  # once it is a report, it is written again
         assert command(*words, *options).returncode == 0
-        assert own.read_text() != OWN
+        assert OWN not in [own.read_text() for own in files]
 
 
 def test_a_run_does_not_write_into_a_log_of_one_s_own(tmp_path: Path, command: Command) -> None:

@@ -141,18 +141,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield server
 
 
-@pytest.mark.processes
-def test_each_task_has_an_interpreter_of_its_own(server: ForkServer) -> None:
-    used = []
-    for _ in range(2):
-        replies: list[Reply] = []
-        assert server.run(task_of("machine"), replies.append) == Exit(0, 0, False, "")
-        assert len(replies) == 1
-        used.append(server._interpreter.process)
-    assert used[0].pid != used[1].pid
-    assert [process.returncode is None for process in used] == [False, False]
-
-
 SLEEPER = """
 import subprocess
 from pathlib import Path
@@ -166,13 +154,20 @@ class Leaves(nn.Identity):
 
 
 @pytest.mark.processes
-def test_what_a_module_starts_ends_with_its_interpreter(server: ForkServer, tmp_path: Path) -> None:
+def test_each_task_has_an_interpreter_of_its_own_with_which_ends_what_a_module_starts(
+    server: ForkServer, tmp_path: Path
+) -> None:
     path = tmp_path / "leaves.py"
     path.write_text(SLEEPER)
-    ended = server.run(
-        MeasureCase(Case("Leaves", f"{path}:Leaves", {}, SHAPE, device="meta"), Measure(), ["params"]), print
-    )
-    assert (ended.code, ended.signal, ended.early) == (0, 0, False)
+    leaves = Case("Leaves", f"{path}:Leaves", {}, SHAPE, device="meta")
+    used = []
+    for task in (task_of("machine"), MeasureCase(leaves, Measure(), ["params"])):
+        replies: list[Reply] = []
+        assert server.run(task, replies.append) == Exit(0, 0, False, "")
+        assert replies
+        used.append(server._interpreter.process)
+    assert used[0].pid != used[1].pid
+    assert [process.returncode is None for process in used] == [False, False]
     left = psutil.Process(int((tmp_path / "pid").read_text()))
     assert psutil.wait_procs([left], timeout=LONGEST_S)[1] == []
 

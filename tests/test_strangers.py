@@ -75,6 +75,7 @@ def by_command(modules: Iterable[str], few: Iterable[str]) -> list[tuple[str, st
     return [(first, module) for module in modules] + [(about, module) for about in others for module in few]
 
 
+@pytest.mark.drawn("worker", "engine")
 @pytest.mark.parametrize(("about", "module"), by_command(ENDS, ("Refuses", "Exits", "Leaves")))
 def test_a_module_that_does_not_answer_is_told_in_a_sentence(module: str, about: str, command: Command) -> None:
     done = command(about, f"{HOSTILE}:{module}", *TELLS[about], *SHAPE)
@@ -84,6 +85,7 @@ def test_a_module_that_does_not_answer_is_told_in_a_sentence(module: str, about:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.drawn("worker", "engine")
 @pytest.mark.parametrize(("about", "module"), by_command(CHANGES, ("ReplacesOutput", "NeverEnds", "SetsDtype")))
 def test_what_a_module_does_to_its_process_does_not_reach_the_command(
     module: str, about: str, command: Command

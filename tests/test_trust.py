@@ -206,6 +206,7 @@ NOT_THERE = (dotted, archive)
 @pytest.mark.plugin("check")
 @pytest.mark.usefixtures("shared_server")
 @pytest.mark.processes
+@pytest.mark.drawn("registry", "results")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_no_file_has_code_run_that_it_names(
     sent: Path, whole_run: Path, command: Command, kind: Callable[[Path, Path], str]

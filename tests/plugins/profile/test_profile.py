@@ -215,6 +215,7 @@ def built(name: str, device: str, size: int = 128) -> tuple[nn.Module, Tensor]:
         return registry.get(name).build(64, {}), torch.zeros(1, 64, size, size)
 
 
+@pytest.mark.drawn("profile", "predict")
 @pytest.mark.parametrize(("line", "mode"), PLANTS)
 def test_a_planted_slow_line_is_predicted_to_save_most(line: str, mode: Mode, tmp_path: Path) -> None:
     module, x = built(planted(line, tmp_path), "meta")
@@ -258,6 +259,7 @@ class FakeMachine:
         return Event(name, start, self.now - 500, number=number)
 
 
+@pytest.mark.drawn("profile", "predict")
 @pytest.mark.parametrize(("line", "mode"), PLANTS)
 def test_a_planted_slow_line_that_is_measured_saves_most(line: str, mode: Mode, tmp_path: Path) -> None:
     module, x = built(planted(line, tmp_path), "cpu", 64)
