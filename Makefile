@@ -30,10 +30,9 @@ test: tracked
 	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long"
 	$(call marked,timing)
 
-# `make test` and `make long` side by side, beside a busy loop on each core, then some tests at half speed and some for other processors: how CI runs them.
+# `make test` and `make long` side by side, beside a busy loop on each core, then some tests at half speed beside those for other processors: how CI runs them.
 loaded: tracked
 	$(BIN)/python tests/under_load.py
-	$(IN_COPY) tests/under_caps.py
 	$(call marked,timing)
 
 # Attacks on runs, generated commands and run folders, processes that are killed, clusters of several nodes, wheels, the page in a browser and the tables of the docs.

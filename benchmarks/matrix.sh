@@ -6,6 +6,8 @@
 #   bash benchmarks/matrix.sh 3.11:floors             # of all that ctxbench needs the oldest that pyproject.toml allows
 #
 #   TESTS="not timing" bash benchmarks/matrix.sh 3.13:2.13.0    # tests of your own choice
+#   VENV_IN=FOLDER ONLY_MAKE=1 bash benchmarks/matrix.sh 3.13:2.13.0    # makes the environment, in which a call without
+#                                                                       # ONLY_MAKE then tests
 #
 # Each environment takes several GB while it is tested (torch brings its CUDA build) and is removed after it. The exit
 # code is the number of pairs that failed.
@@ -19,7 +21,7 @@ pairs=("$@")
 failed=0
 for pair in "${pairs[@]}"; do
     python=${pair%%:*} torch=${pair##*:}
-    folder=$(mktemp -d)
+    folder=${VENV_IN:-$(mktemp -d)}
     if [ "$torch" = floors ]; then
         wanted=torch
         sed -n '/^dependencies/,/^]/ s/.*"\([A-Za-z0-9_-]*\)>=\([0-9.]*\).*/\1==\2/p' pyproject.toml > "$folder/constraints.txt"
@@ -29,9 +31,11 @@ for pair in "${pairs[@]}"; do
         grep -v -E '^(torch|numpy|setuptools|sympy|mpmath|networkx|fsspec|filelock|typing_extensions)==' constraints.txt > "$folder/constraints.txt"
     fi
     echo "== Python $python, torch $torch"
-    if "python$python" -m venv "$folder/venv" &&
-        "$folder/venv/bin/pip" install --quiet -c "$folder/constraints.txt" "$wanted" -e ".[dev]" &&
-        "$folder/venv/bin/python" -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "$tests"; then
+    made=$folder/$python-$torch
+    [ -f "$made" ] || { "python$python" -m venv --clear "$folder/venv" &&
+        "$folder/venv/bin/pip" install --quiet -c "$folder/constraints.txt" "$wanted" -e ".[dev]" && touch "$made"; }
+    [ -z "${ONLY_MAKE:-}" ] || continue
+    if [ -f "$made" ] && "$folder/venv/bin/python" -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "$tests"; then
         echo "== Python $python, torch $torch: passed"
     else
         echo "== Python $python, torch $torch: FAILED"

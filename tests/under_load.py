@@ -3,7 +3,8 @@
 `python tests/under_load.py [PYTEST ARGUMENT]...`: in the copy of the tracked files, once beside a busy loop on each
 core, with the files in a random order, then once while the tests and all that they start are stopped (SIGSTOP) for
 half of the time. Without arguments it starts `make test` and `make long` side by side, and at half speed what waits for
-processes most. Needs Linux and nothing else, no cgroup and no rights.
+processes most, beside the tests for other processors (`under_caps.py`). Needs Linux and nothing else, no cgroup and no
+rights.
 """
 
 import contextlib
@@ -12,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 from tracked import COPY, PYTHON
@@ -69,32 +71,37 @@ def hold_to_half(tests: "subprocess.Popen[bytes]") -> None:
                 process.resume()
 
 
-def side_by_side(environment: Mapping[str, str]) -> int:
-    """Run `make test` and `make long` at once, and print what the latter printed at the end; not 0 if one failed."""
-    make = ["make", "-C", str(ROOT)]
+@contextlib.contextmanager
+def beside(command: Sequence[str], environment: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """A command in the copy. When the block ends, so has it, and what it printed is printed."""
     with tempfile.TemporaryFile() as printed:
-        with subprocess.Popen([*make, "long"], env=environment, stdout=printed, stderr=subprocess.STDOUT) as long:
-            failed = subprocess.run([*make, "test"], env=environment, check=False).returncode
+        options: dict[str, Any] = {"stdout": printed, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, env=environment, cwd=COPY, **options) as process:
+            yield process
         printed.seek(0)
         print(printed.read().decode(errors="replace"), flush=True)
-    return failed or long.returncode
 
 
 def main() -> int:
-    pytest = [str(PYTHON / "bin" / "python"), "-m", "pytest", *sys.argv[1:], *PARALLEL]
+    python, make, chosen = str(PYTHON / "bin" / "python"), ["make", "-C", str(ROOT)], sys.argv[1:]
+    pytest = [python, "-m", "pytest", *chosen, *PARALLEL]
     # On the machine of the tests alone: beside busy loops no real time is judged.
     environment = {"CTXBENCH_TEST_ORDER": "random", **os.environ, "CTXBENCH_TEST_MACHINE": "quiet"}
-    with busy_loops():
+    all_tests = [*pytest, "-m", "not timing"] if chosen else [*make, "test"]
+    others = [] if chosen else [[*make, "long"], [python, "tests/under_caps.py"]]
+    ended = []
+    with busy_loops(), contextlib.ExitStack() as stack:
         print(f"beside {len(os.sched_getaffinity(0))} busy loops", flush=True)
-        if sys.argv[1:]:
-            failed = subprocess.run([*pytest, "-m", "not timing"], env=environment, cwd=COPY, check=False).returncode
-        else:
-            failed = side_by_side(environment)
+        ended += [stack.enter_context(beside(each, environment)) for each in others[:1]]
+        ended.append(subprocess.Popen(all_tests, env=environment, cwd=COPY))
+        ended[-1].wait()
     print("at half speed", flush=True)
-    files = [] if sys.argv[1:] else [f"tests/{name}" for name in FILES]
-    with subprocess.Popen([*pytest, *files, "-m", "not timing and not long"], env=environment, cwd=COPY) as tests:
-        hold_to_half(tests)
-    return failed or tests.returncode
+    files = [] if chosen else [f"tests/{name}" for name in FILES]
+    with contextlib.ExitStack() as stack:
+        ended += [stack.enter_context(beside(each, environment)) for each in others[1:]]
+        ended.append(subprocess.Popen([*pytest, *files, "-m", "not timing and not long"], env=environment, cwd=COPY))
+        hold_to_half(ended[-1])
+    return max(abs(each.returncode) for each in ended)
 
 
 if __name__ == "__main__":
