@@ -51,12 +51,14 @@ class Plugin:
     suites: str = ""
     # Measured. `devices` names what knows devices that are not here, `counters` the values of `--counter`, `questions`
     # what a fresh process is asked, `preload` functions that are called before the fork, which start no thread and
-    # touch no driver, `notes` the words of codes, with those
-    # for several rows at once where they differ.
+    # touch no driver, `composites` sets of names of composite
+    # operators of PyTorch that a record of a pass has beside their parts, `notes` the words of codes, with those for
+    # several rows at once where they differ.
     metrics: Sequence[str] = ()
     executions: Sequence[str] = ()
     devices: str = ""
     counters: Sequence[str] = ()
+    composites: Sequence[str] = ()
     questions: Mapping[str, str] = field(default_factory=dict)
     preload: Sequence[str] = ()
     notes: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)

@@ -1,9 +1,12 @@
 """Operator calls of a pass as plain data: no tensor is held, and nothing of PyTorch is needed to read them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
+
+from ctxbench.base.call_sites import CallSite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,7 +79,7 @@ else:
 class Operation:
     """One operator call: its name such as `aten.add_`, positional arguments, tensors of all arguments and outputs.
 
-    `is_view` and `is_pointwise` are what PyTorch declares of the operator.
+    `is_view` and `tags` are what PyTorch declares of the operator.
     """
 
     packet: str
@@ -84,12 +87,62 @@ class Operation:
     given: tuple[Map, ...]
     out: tuple[Map, ...]
     is_view: bool = False
-    is_pointwise: bool = False
+    tags: tuple[str, ...] = ()
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Return whether PyTorch declares it as an operator on each element alone."""
+        return "pointwise" in self.tags
+
+    @property
+    def name(self) -> str:
+        """The name as PyTorch has it, such as `aten::add`, in place or not."""
+        return self.packet.replace(".", "::", 1).removesuffix("_")
 
     @property
     def operator(self) -> str:
         """The name without namespace and without the underscore of an in-place operator."""
         return self.packet.rpartition(".")[2].removesuffix("_")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """An operator call, where it comes from, and the autograd node that ran it: name and number, None in the forward.
+
+    It is a part of the composite operators `around`; a composite one that ran as its parts is not whole.
+    """
+
+    operation: Operation
+    place: CallSite
+    node: tuple[str, int] | None = None
+    around: Sequence[str] = ()
+    is_whole: bool = True
+
+    @property
+    def name(self) -> str:
+        """The operator's name, in place or not."""
+        return self.operation.name
+
+    @property
+    def args(self) -> tuple[Value, ...]:
+        """The positional arguments."""
+        return self.operation.args
+
+    @property
+    def output(self) -> Map | tuple[Map, ...]:
+        """The tensor that it returned, or several."""
+        out = self.operation.out
+        return out[0] if len(out) == 1 else out
+
+    @property
+    def is_view(self) -> bool:
+        """Return whether PyTorch declares the operator as a view."""
+        return self.operation.is_view
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """PyTorch's tags of the operator."""
+        return self.operation.tags
 
 
 class Writer:
@@ -99,7 +152,7 @@ class Writer:
         self._on_device = on_device
         self._known: dict[Map, Map] = {}  # alike ones are held once
 
-    def operation(self, func: Any, args: tuple[Any, ...], given: "tuple[Tensor, ...]", out: Any) -> Operation:
+    def operation(self, func: Any, args: "Sequence[Any]", given: "tuple[Tensor, ...]", out: Any) -> Operation:
         """A call of `func` that has run; `given` are the tensors of all its arguments, `out` those that it returned."""
         import torch
 
@@ -119,7 +172,7 @@ class Writer:
             tuple(maps),
             tuple(self._map(each, storages) for each in out),
             func.is_view,
-            torch.Tag.pointwise in func.tags,
+            tags_of(func),
         )
 
     def _map(self, tensor: "Tensor", storages: dict[int, int]) -> Map:
@@ -134,3 +187,9 @@ class Writer:
             self._on_device(tensor),
         )
         return self._known.setdefault(found, found)
+
+
+@cache
+def tags_of(func: Any) -> tuple[str, ...]:
+    """The names of PyTorch's tags of an operator."""
+    return tuple(sorted(each.name for each in func.tags))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ctxbench.base.notes import Note
-from ctxbench.meta.recorder import RecordedCall
+from ctxbench.meta.calls import RecordedCall
 
 WAY_OUT = "hand the norm's output on as `y.flatten(1).view_as(y)`: then its gradient arrives contiguous"
 _BACKWARD = torch.ops.aten.native_batch_norm_backward.default  # of instance normalisation, too

@@ -7,6 +7,7 @@ PLUGIN = Plugin(
     needs=("memory",),
     metrics=("metric:METRIC",),
     counters=("ctxbench", "torchprofile"),
+    composites=("rules:COMPOSITES",),
     preload=("preload:preload",),
     notes={
         "macs_differ": "MAC counters disagree: counted {counted}, closed form {declared}",

@@ -15,11 +15,13 @@ from torch.utils._pytree import tree_leaves
 from ctxbench.base.call_sites import CallSite
 from ctxbench.meta.as_written import as_written
 from ctxbench.meta.autocast import Autocast
+from ctxbench.meta.calls import RecordedCall
 from ctxbench.meta.on_meta import on_meta
+from ctxbench.meta.watch import OperatorCall
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.left_out import COMPLEX, complex_rest, estimate, in_words
 from ctxbench.plugins.macs.rules import OTHERS, PRODUCTS, RECURRENT, WHOLE, is_free
-from ctxbench.plugins.macs.watch import OperatorCall, Watch, explained, repeatable
+from ctxbench.plugins.macs.watch import Watch, explained, repeatable
 
 # The share of a count that its first three digits do not show.
 UNSEEN = 5e-4
@@ -127,8 +129,8 @@ _NO_HANDLER = re.compile(r'No handlers found: "(.+)"\. Skipped\.')
 _TORCHPROFILE_PRODUCTS = frozenset(PRODUCTS) | {"aten::linear", "aten::matmul", "aten::einsum", "aten::lstm"}
 
 
-def counted(calls: Iterable[OperatorCall]) -> MacCount:
-    """The count of a forward pass by its calls."""
+def counted(calls: Iterable[OperatorCall | RecordedCall]) -> MacCount:
+    """The count of a pass by its calls."""
     counting = MacSum()
     for each in calls:
         counting.add(each)
@@ -149,7 +151,7 @@ class MacSum:
         """Count of the calls so far."""
         return MacCount(self._macs_matmul, dict(self._uncounted), dict(self._estimates), dict(self._by_place))
 
-    def add(self, call: OperatorCall) -> None:
+    def add(self, call: OperatorCall | RecordedCall) -> None:
         """Count a call. What is a part of one that counts as a whole does not count again, but for its products."""
         name, rule = call.name, PRODUCTS.get(call.name) or OTHERS.get(call.name)
         if not PRODUCTS.keys().isdisjoint(call.around):
@@ -166,7 +168,7 @@ class MacSum:
             self._by_place[call.place, name] += macs
         if rule and (rest := complex_rest(macs, tree_leaves(call.args), call.output)):
             self._leave_out(COMPLEX, rest)
-        if not rule and name not in WHOLE and call.is_whole and not call.func.is_view and not is_free(call.func):
+        if not rule and name not in WHOLE and call.is_whole and not call.is_view and not is_free(name, call.tags):
             self._leave_out(name, estimate(name, call.args, call.output))
 
     def _leave_out(self, name: str, macs: int | None) -> None:

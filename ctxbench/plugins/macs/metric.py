@@ -13,8 +13,6 @@ from ctxbench.model.metric import Column, ColumnValues, Measurement, Metric, Qua
 from ctxbench.plugins.memory.metric import pass_of
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from ctxbench.model.case import Case
     from ctxbench.plugins.macs.counter import MacCount
 
@@ -80,24 +78,16 @@ def _count_step(measurement: Measurement) -> None:
 
 def _recorded(measurement: Measurement, mode: Mode) -> "MacCount | None":
     """The count of the pass that is recorded for memory; None where that one is not of the module's own operators."""
-    from ctxbench.plugins.macs.counter import MacSum
-    from ctxbench.plugins.macs.watch import Watch
+    from ctxbench.plugins.macs.counter import counted
     from ctxbench.plugins.memory.convention import UnpredictableError
 
     if measurement.case.autocast_dtype and measurement.case.device == "cpu":
         return None  # with other casts
-    counting, seen = list[MacSum](), list[Watch]()
-
-    def watch(twin: "nn.Module") -> Watch:
-        counting[:] = [MacSum()]  # a pass may run anew
-        seen[:] = [Watch(twin, counting[0].add, alone=False)]
-        return seen[0]
-
     try:
-        recorded = pass_of(measurement, mode, "cuda", watch)
+        recorded = pass_of(measurement, mode, "cuda")
     except UnpredictableError:
         return None
-    return counting[0].count() if seen and seen[0].is_whole and not recorded.replaced else None
+    return None if recorded.replaced else counted(recorded.calls)
 
 
 def _notes(key: str, counted: "MacCount") -> list[Note]:

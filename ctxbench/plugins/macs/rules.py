@@ -6,13 +6,13 @@ operators that autograd runs. Names carry no in-place underscore: `aten::mul_` i
 What the convention has no rule for, and is no close kin of what it has, is in `left_out.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # A rule takes an operator's positional arguments and its output, and gives multiply-accumulates.
 MacsRule = Callable[[Sequence[Any], Any], int]
@@ -28,7 +28,7 @@ def _product(left: int) -> MacsRule:
     return rule
 
 
-def _convolution(args: Sequence[Any], output: Tensor) -> int:
+def _convolution(args: Sequence[Any], output: "Tensor") -> int:
     """One weight [_, channels / groups, *kernel] for each output element, or each input element if transposed."""
     transposed = args[6]
     elements = args[0] if transposed else output
@@ -133,12 +133,12 @@ def _affine_norm_backward(weight: int) -> MacsRule:
     return lambda args, output: forward(args, output) * sum(args[-1][:2])
 
 
-def _selective_scan(args: Sequence[Any], output: Tensor) -> int:
+def _selective_scan(args: Sequence[Any], output: "Tensor") -> int:
     """For each state the step times its rate, the value that enters, the recurrence and what leaves; the skip."""
     return int(output.numel() * (4 * args[2].shape[-1] + 1))
 
 
-def _wkv(args: Sequence[Any], output: Tensor) -> int:
+def _wkv(args: Sequence[Any], output: "Tensor") -> int:
     """Numerator and denominator in two directions, and a weight's product with the value, with `first` and without."""
     return 6 * output.numel()
 
@@ -151,12 +151,12 @@ def _scan_backward(forward: MacsRule) -> MacsRule:
 _SCANS = {"ctxbench::selective_scan": _selective_scan, "ctxbench::wkv": _wkv}
 
 
-def _taps(mode: int, grid: Tensor) -> int:
+def _taps(mode: int, grid: "Tensor") -> int:
     """Products of a grid sampler for each output element: bilinear (trilinear in three axes), nearest, bicubic."""
     return (2 ** grid.shape[-1], 0, 16)[mode]
 
 
-def _grid_sampler(args: Sequence[Any], output: Tensor) -> int:
+def _grid_sampler(args: Sequence[Any], output: "Tensor") -> int:
     return output.numel() * _taps(args[2], args[1])
 
 
@@ -381,7 +381,7 @@ _KIN = (
     "unsafe_split_with_sizes",
     *(f"{name}{axes}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for axes in (1, 2, 3)),
 )
-_FREE_TAGS = frozenset((torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.nondeterministic_seeded))
+_FREE_TAGS = frozenset(("pointwise", "reduction", "nondeterministic_seeded"))
 
 _OWN = (*_ARITHMETIC, *_MEMORY, *_KIN)
 _NAMES = (*_OWN, *(f"{name}_backward" for name in _OWN), *_BACKWARD)
@@ -390,6 +390,10 @@ FREE = frozenset(f"aten::{name}" for name in _NAMES)
 WHOLE = RECURRENT.union(FREE, OTHERS)
 
 
-def is_free(operator: Any) -> bool:
+# Composite operators that count as a whole.
+COMPOSITES = WHOLE | PRODUCTS.keys()
+
+
+def is_free(name: str, tags: Collection[str]) -> bool:
     """True for the kin of FREE: PyTorch's operators on each element alone, its reductions and its random numbers."""
-    return operator.namespace == "aten" and not _FREE_TAGS.isdisjoint(operator.tags)
+    return name.startswith("aten::") and not _FREE_TAGS.isdisjoint(tags)

@@ -24,7 +24,7 @@ class Call:
     """One operator call: its arguments, the tensors among them and, after it ran, its outputs."""
 
     func: Any
-    args: tuple[Any, ...]
+    args: Sequence[Any]
     tensors: tuple[torch.Tensor, ...]
     in_backward: bool = False
     out: tuple[torch.Tensor, ...] = ()

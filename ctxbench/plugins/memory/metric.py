@@ -14,22 +14,16 @@ from ctxbench.plugins.memory.convention import CONVENTION, is_bound
 
 if TYPE_CHECKING:
     from ctxbench.plugins.memory.kernels import MemoryDevice
-    from ctxbench.plugins.memory.predict import WatchOf
     from ctxbench.plugins.memory.profile import MemoryProfile, MemoryStep
 
 TARGETS = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
 
 
-def pass_of(
-    measurement: Measurement, mode: Mode, device: "MemoryDevice", watch: "WatchOf | None" = None
-) -> "MemoryProfile":
-    """The recorded pass of a mode on a kind of device; the first time it runs, which `watch` may see.
-
-    UnpredictableError if there is none.
-    """
+def pass_of(measurement: Measurement, mode: Mode, device: "MemoryDevice") -> "MemoryProfile":
+    """The recorded pass of a mode on a kind of device; the first time it runs. UnpredictableError if there is none."""
     from ctxbench.plugins.memory.predict import predict_peak
 
-    options: Any = {"mode": mode, "device": device, "autocast": measurement.case.autocast_dtype, "watch": watch}
+    options: Any = {"mode": mode, "device": device, "autocast": measurement.case.autocast_dtype}
     return measurement.once(f"pass {mode} {device}", lambda: predict_peak(*measurement.on_meta, **options))
 
 

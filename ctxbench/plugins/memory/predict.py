@@ -1,14 +1,13 @@
 """Peak memory predicted on the meta device: for any size, in milliseconds, without data and without a GPU."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
-from ctxbench.base.call_sites import CallSites
 from ctxbench.base.dtypes import IN_TF32
 from ctxbench.base.errors import text_of
 from ctxbench.base.garbage import collector_off
@@ -31,16 +30,6 @@ from ctxbench.plugins.memory.tracker import Tracker
 from ctxbench.plugins.memory.training import stepped
 from ctxbench.plugins.memory.watch import CallWatch
 
-
-class PassWatch(Protocol):
-    """Sees the operators of both parts of a pass."""
-
-    def forward(self) -> AbstractContextManager[object]: ...
-
-    def backward(self) -> AbstractContextManager[object]: ...
-
-
-WatchOf = Callable[[nn.Module], PassWatch]
 # The class of what torch.compile returns for a module; its import takes longer than torch's.
 COMPILED = "OptimizedModule"
 
@@ -53,12 +42,11 @@ def predict_peak(
     device: MemoryDevice = "cuda",
     autocast: torch.dtype | None = None,
     optimizer: str = "",
-    watch: WatchOf | None = None,
 ) -> MemoryProfile:
     """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is changed.
 
     With an `optimizer` of `step.py`, of the whole training step: its state is there from the start, and its own step
-    follows the backward pass. What `watch` makes of the module's copy sees the pass, too.
+    follows the backward pass.
 
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
     prediction is for (`kernels.py`), `autocast` the dtype of a forward pass under `torch.autocast`. What the table does
@@ -77,7 +65,7 @@ def predict_peak(
     had_compiler = has_compiler()
     twin = _copied(module)
     stand_ins = tuple(_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs)
-    tracker = Tracker(table, CallSites(twin))
+    tracker = Tracker(table, twin)
     for weight, tensor in weight_tensors(twin):
         tracker.add_weight(weight, tensor)
     weights = tracker.live_bytes
@@ -89,10 +77,10 @@ def predict_peak(
         tracker.ignore(tensor)
     on_meta_too = kernels_on_meta(table.device)
     with prepared(twin, mode), collector_off(), _explained(name), on_meta_too, unchecked_distributions():
-        _run(tracker, twin, stand_ins, mode, autocast, made, watch(twin) if watch else None)
+        _run(tracker, twin, stand_ins, mode, autocast, made)
     if has_compiler() and not had_compiler:  # a checkpoint imports it, and the import keeps tensors of the pass
         options: Any = {"mode": mode, "device": device, "autocast": autocast, "optimizer": optimizer}
-        return predict_peak(module, *inputs, **options, watch=watch)
+        return predict_peak(module, *inputs, **options)
     if any(type(each).__name__ == COMPILED for each in module.modules()):
         tracker.replaced = True
         tracker.marks["torch.compile"] = (
@@ -116,6 +104,7 @@ def predict_peak(
         unchecked=unchecked(device),
         trained=len(moved) if mode == "train" else 0,
         replaced=tracker.replaced,
+        calls=tracker.calls,
         given=tuple(each.untyped_storage().nbytes() for each in _tensors(stand_ins)),
     )
 
@@ -142,25 +131,23 @@ def _run(
     mode: Mode,
     autocast: torch.dtype | None,
     optimizer: torch.optim.Optimizer | None,
-    watch: PassWatch | None,
 ) -> None:
     casting = Autocast(tracker.table.device, autocast)
     casting.on_kept = tracker.mark_kept
     on_cpu = on_meta_as_on_cpu(tracker.table.counts_host)
-    with casting, CallWatch(tracker, mode, casting), tracker, on_cpu, watch.forward() if watch else nullcontext():
+    with casting, CallWatch(tracker, mode, casting), tracker.forward(), on_cpu:
         output = forward(twin, inputs, mode)
     for tensor in tensors_of(output):
         tracker.mark_category(tensor, "output")
     if mode == "train":
         _mark_saved(tracker, output)
-        tracker.phase = "backward"
-        with tracker, watch.backward() if watch else nullcontext():
+        with tracker.backward():
             backward(output)
         for parameter in twin.parameters():
             if parameter.grad is not None:
                 tracker.mark_category(parameter.grad, "weight gradient")
         if optimizer is not None:
-            tracker.phase = "optimizer"
+            tracker.in_optimizer = True
             with tracker:
                 optimizer.step()
     tracker.finish()

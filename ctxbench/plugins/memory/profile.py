@@ -10,7 +10,7 @@ from typing import Literal
 
 from ctxbench.base.call_sites import CallSite
 from ctxbench.base.notes import Note
-from ctxbench.meta.calls import Operation
+from ctxbench.meta.calls import Operation, RecordedCall
 from ctxbench.plugins.memory.allocator import AllocatorPeak, Block, CachingAllocator, options
 
 MIB = 2**20
@@ -104,6 +104,7 @@ class MemoryProfile:
     `unchecked` are sentences on a PyTorch or a processor that the rules of kernels were not compared with. So many
     parameters are `trained`: in training, each gets a gradient. `told` are notes on what libraries take on a card.
     Operators are `replaced` where those that ran may have other products than a count of the module's own takes.
+    `calls` are those of the timeline, with composite operators and scans that counters ask for, each after its parts.
     """
 
     module: str
@@ -121,6 +122,7 @@ class MemoryProfile:
     told: list[Note] = field(default_factory=list)
     replaced: bool = False
     given: tuple[int, ...] = ()
+    calls: list[RecordedCall] = field(default_factory=list)
 
     def reads_by_step(self) -> dict[int, list[Allocation]]:
         """The blocks that each step reads; a step that reads none has an empty list."""

@@ -1,16 +1,16 @@
 """The dispatch-mode tracker: every block that a pass allocates, from its allocation to its release."""
 
 import weakref
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
+from torch import nn
 from torch.autograd.function import BackwardCFunction
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ctxbench.base.call_sites import CallSite, CallSites
-from ctxbench.meta.calls import Writer
+from ctxbench.base.call_sites import CallSite
+from ctxbench.meta.calls import Operation, Writer
+from ctxbench.meta.recorder import Recorder, tensors_in
+from ctxbench.meta.watch import OperatorCall
 from ctxbench.plugins.memory.convention import BY_VALUES, UnpredictableError
 from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import INPUT_KEPT, MemoryRules
@@ -26,7 +26,7 @@ FORMULAS_IN_PLACE = frozenset(
 )
 
 
-class Tracker(TorchDispatchMode):
+class Tracker(Recorder):
     """Counts the bytes in memory during one pass on meta tensors, as they would be on the device of `table`.
 
     A weak reference on each storage shows when it is freed, so a block lives as long as anything refers to it: a Python
@@ -34,12 +34,11 @@ class Tracker(TorchDispatchMode):
     table does not know is added to `marks`.
     """
 
-    def __init__(self, table: MemoryRules, places: CallSites) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
+    def __init__(self, table: MemoryRules, module: nn.Module) -> None:
+        super().__init__(module)
         self.table = table
-        self.places = places
-        self._writer = Writer(lambda tensor: tensor.is_meta)
-        self.phase: Phase = "forward"
+        self.in_backward = self.in_optimizer = False
+        self.writer = Writer(lambda tensor: tensor.is_meta)
         self.allocations: list[Allocation] = []
         self.timeline: list[MemoryStep] = []
         self.marks: dict[str, str] = {}
@@ -75,7 +74,7 @@ class Tracker(TorchDispatchMode):
     def add_host_number(self, tensor: torch.Tensor, op: str) -> None:
         """Count a number that autograd saved as a tensor on the host, where the host is the device."""
         if self._key(tensor) not in self._blocks:
-            block = self._register(tensor, op, "saved for backward", self._place())
+            block = self._register(tensor, op, "saved for backward", self.place())
             block.saved_by = "number"
 
     def mark_saved(self, tensor: torch.Tensor, node: str) -> None:
@@ -93,13 +92,13 @@ class Tracker(TorchDispatchMode):
 
     def note_unfused(self, reason: str) -> None:
         """Note why the attention that the module calls now takes no fused kernel."""
-        self.unfused[str(self._place())] = reason
+        self.unfused[str(self.place())] = reason
 
     def note_scan(self, arguments: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         """Note the bytes that one kernel would read and write for a scan, and another for its gradients."""
         read, written = (sum(each.nbytes for each in tree_leaves(some)) for some in (arguments, output))
         trained = output.requires_grad  # then read the same and the output's gradient, and write the arguments'
-        line = str(self._place())
+        line = str(self.place())
         self.scans[line] = self.scans.get(line, 0) + (read + written) * (1 + trained) + read * trained
 
     def mark_category(self, tensor: torch.Tensor, category: Category) -> None:
@@ -111,28 +110,32 @@ class Tracker(TorchDispatchMode):
     def finish(self) -> None:
         """After the pass: decide whether its last addition was in place."""
         self._settle_sum()
+        self.replaced |= not self.runs_scans_once
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    @property
+    def phase(self) -> Phase:
+        """The part of the pass that runs."""
+        return "optimizer" if self.in_optimizer else "backward" if self.in_backward else "forward"
+
+    def run(self, seen: OperatorCall) -> None:
+        """Run a call, and count what it allocates."""
         self._settle_sum()
         self._kept.pop(self._read_back, None)
-        kwargs = kwargs or {}
-        call = Call(func, args, tuple(self._tensors((args, kwargs))), self.phase == "backward")
+        call = Call(seen.func, seen.args, tensors_in((seen.args, seen.kwargs)), self.phase == "backward")
         self._refuse_data_dependent(call)
         self.replaced |= torch.is_inference_mode_enabled()  # which hands on composite operators whole
-        place = self._place()
+        place = seen.place
         self.timeline.append(MemoryStep(call.name, self.phase, 0, place=place))
         reads = [self._blocks.get(self._key(tensor)) for tensor in call.tensors]
         for block in reads:
             if block is not None:
                 block.reads.append(len(self.timeline) - 1)
         self._note_node()
-        out = self.table.outputs(call, func(*args, **kwargs))
-        call.out = tuple(self._tensors(out))
+        seen.output = self.table.outputs(call, call.func(*seen.args, **seen.kwargs))
+        call.out = tensors_in(seen.output)
         new = [block for tensor in call.out if (block := self._note(tensor, call.name, place)) is not None]
         step = self.timeline[-1]
-        step.call = self._writer.operation(func, args, call.tensors, call.out)
+        step.call = self.writer.operation(call.func, call.args, call.tensors, call.out)
         step.inner = self._inner(call)
         step.live_bytes = self.live_bytes + sum(step.inner)
         step.workspace = self.table.workspace_limit(call)
@@ -142,16 +145,18 @@ class Tracker(TorchDispatchMode):
         if call.packet in FORMULAS_IN_PLACE and len(new) == 1:
             self._note_in_place(reads[0], new[0])
         self._note_kept(call)
-        return out
+
+    def written(self, call: OperatorCall) -> Operation:
+        """The call as plain data; of one that has run, what its step has."""
+        if call.func is None:
+            return Operation(call.name.replace("::", "."), tuple(call.args), tuple(call.args), ())
+        return self.timeline[-1].call if call.is_whole else super().written(call)
 
     def _inner(self, call: Call) -> tuple[int, ...]:
         sizes, reason = self.table.inner(call)
         if reason and (call.tensors or call.out):
             self.marks[call.packet] = reason
         return tuple(self.table.round(size) for size in sizes if size)
-
-    def _tensors(self, tree: Any) -> Iterator[torch.Tensor]:
-        return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
 
     @staticmethod
     def _key(tensor: torch.Tensor) -> int:
@@ -268,10 +273,9 @@ class Tracker(TorchDispatchMode):
             self.live_bytes += first.bytes - total.bytes
             total.bytes = first.bytes  # a view's gradient keeps its whole storage
 
-    def _place(self) -> CallSite:
-        if self.phase == "optimizer":
-            return OPTIMIZER
-        return self.places.backward() if self.phase == "backward" else self.places.forward()
+    def place(self) -> CallSite:
+        """The place of the code that runs now."""
+        return OPTIMIZER if self.in_optimizer else super().place()
 
     def _refuse_data_dependent(self, call: Call) -> None:
         tags = call.func.tags
@@ -280,7 +284,7 @@ class Tracker(TorchDispatchMode):
             dependent = any(tensor.dtype in MASKS for tensor in call.tensors[1:])
         if dependent and any(tensor.device.type == "meta" for tensor in call.tensors):
             raise UnpredictableError(
-                f"{self._place()} reads a tensor's values ({call.packet}: .item(), a branch on a value, a mask that "
+                f"{self.place()} reads a tensor's values ({call.packet}: .item(), a branch on a value, a mask that "
                 "sets a shape); what it allocates depends on the data, so only a measurement can tell"
             )
 

@@ -14,7 +14,7 @@ from ctxbench.base.call_sites import AGAIN, CallSite, made_by
 from ctxbench.base.errors import UsageError
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.devices.cpu import quiet_kineto
-from ctxbench.meta.recorder import RecordedCall
+from ctxbench.meta.calls import RecordedCall
 from ctxbench.plugins.memory.profile import Phase
 from ctxbench.plugins.profile.costs import UNKNOWN, Costs, Span
 

@@ -13,7 +13,8 @@ from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.errors import text_of
 from ctxbench.base.mode import Mode
 from ctxbench.meta.autocast import Autocast
-from ctxbench.meta.recorder import RecordedCall, Recorder
+from ctxbench.meta.calls import RecordedCall
+from ctxbench.meta.recorder import Recorder
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.rules import OTHERS, PRODUCTS

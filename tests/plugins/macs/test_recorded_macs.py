@@ -1,5 +1,6 @@
-"""MACs that are counted beside the pass that is recorded for memory: those of a pass of their own, or none."""
+"""MACs that are read off the pass that is recorded for memory: those of a pass of their own, or none."""
 
+import gc
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,13 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from ctxbench.base.mode import MODES, Mode
+from ctxbench.meta import watch
 from ctxbench.meta.scan import selective_scan, wkv
 from ctxbench.plugins.macs.counter import MacCount, count_macs
 from ctxbench.plugins.macs.metric import _recorded
 from ctxbench.plugins.macs.training import count_training_macs
-from ctxbench.plugins.memory.metric import pass_of
+from ctxbench.plugins.memory.kernels import MemoryDevice
+from ctxbench.plugins.memory.predict import predict_peak
 
 
 class Apply(nn.Module):
@@ -140,20 +143,27 @@ def test_a_scan_counts_as_a_whole_in_each_direction(name: str, mode: Mode) -> No
         assert (found.macs, found.uncounted, found.estimates) == (own.macs, own.uncounted, own.estimates)
 
 
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", [*MODULES, "scans"])
-def test_the_record_is_the_same_with_and_without_them(name: str, mode: Mode) -> None:
-    module = (MODULES | SCANNED)[name]
-    seen: list[Any] = []
-    case = SimpleNamespace(autocast_dtype=None, device="meta")
-    x = torch.empty(2, 4, 8, 8)
+def test_the_record_is_the_same_where_composite_operators_are_not_asked_for(
+    name: str, mode: Mode, device: MemoryDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, x = (MODULES | SCANNED)[name], torch.empty(2, 4, 8, 8)
+    seen = predict_peak(module, x, mode=mode, device=device)
+    monkeypatch.setattr(watch, "composites", list)
+    monkeypatch.setattr(watch, "SCANS", ())
+    plain = predict_peak(module, x, mode=mode, device=device)
+    assert seen.timeline == plain.timeline
+    assert (seen.marks, seen.scans) == (plain.marks, plain.scans)
+    assert [each.operation for each in plain.calls] == [each.call for each in plain.timeline]
 
-    def kept(name: str, make: Callable[[], Any]) -> Any:
-        seen.append(make())
-        return seen[-1]
 
-    measurement: Any = SimpleNamespace(case=case, on_meta=(module, x), once=kept)
-    _recorded(measurement, mode)
-    pass_of(measurement, mode, "cuda")
-    assert seen[0].timeline == seen[1].timeline
-    assert (seen[0].marks, seen[0].scans) == (seen[1].marks, seen[1].scans)
+def test_a_pass_leaves_nothing_of_itself_with_pytorch() -> None:
+    def watches() -> int:
+        gc.collect()
+        return sum(isinstance(each, watch.PassWatch) for each in gc.get_objects())
+
+    before = watches()
+    count_training_macs(MODULES["pools"], torch.empty(2, 4, 8, 8))
+    assert watches() == before

@@ -14,8 +14,10 @@ from torch.nn import functional
 from ctxbench.base.errors import text_of
 from ctxbench.meta.as_written import as_written
 from ctxbench.meta.on_meta import on_meta
+from ctxbench.meta.watch import OperatorCall
 from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.plugins.macs.watch import OperatorCall, UncountableError, Watch, explained, repeatable
+from ctxbench.plugins.macs.rules import PRODUCTS
+from ctxbench.plugins.macs.watch import UncountableError, Watch, explained, repeatable
 
 # What counters put their own functions in the place of.
 CONVOLUTIONS = tuple(f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3))
@@ -33,6 +35,20 @@ FUNCTIONS = (
     "Tensor.__matmul__",
 )
 _OWNERS: dict[str, Any] = {"functional": functional, "torch": torch, "Tensor": Tensor}
+
+
+@dataclass(eq=False)
+class CallWithin(OperatorCall):
+    """An operator call within these functions and submodules."""
+
+    functions: Sequence[str] = ()
+    layers: Sequence[nn.Module] = ()
+
+    @property
+    def macs(self) -> int:
+        """Its multiply-accumulates, if it is a product or a convolution, and no part of one."""
+        rule = PRODUCTS.get(self.name)
+        return 0 if rule is None or PRODUCTS.keys() & {*self.around} else rule(self.args, self.output)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +108,7 @@ class Calls:
         return self._watch.functions
 
     @property
-    def operators(self) -> Sequence[OperatorCall]:
+    def operators(self) -> Sequence[CallWithin]:
         return self._watch.operators
 
     @property
@@ -110,10 +126,10 @@ class Calls:
             raise UncountableError(f"an input of {self.shape} is not taken: {text_of(error)}") from error
 
 
-Rule = Callable[[OperatorCall], int]
+Rule = Callable[[CallWithin], int]
 LayerRule = Callable[[LayerCall], int]
 FunctionRule = Callable[[FunctionCall], int]
-Counting = tuple[Callable[[Calls], int], Callable[[OperatorCall], bool]]
+Counting = tuple[Callable[[Calls], int], Callable[[CallWithin], bool]]
 
 
 @dataclass(frozen=True)
@@ -129,7 +145,7 @@ class Tool:
     unit: str
     about: str
     count: Callable[[Calls], int]
-    sees: Callable[[OperatorCall], bool]
+    sees: Callable[[CallWithin], bool]
 
 
 @without_compiler()
@@ -148,7 +164,9 @@ class _Watch(Watch):
         self.module = module
         self.layers: list[LayerCall] = []
         self.functions: list[FunctionCall] = []
-        self.operators: list[OperatorCall] = []
+        self.operators: list[CallWithin] = []
+        self._functions: list[str] = []
+        self._layers: list[nn.Module] = []
         super().__init__(module, self._keep)
         for each in module.modules():
             each.register_forward_pre_hook(self._enter)
@@ -156,13 +174,13 @@ class _Watch(Watch):
 
     def _keep(self, call: OperatorCall) -> None:
         _ = call.place  # found while the call goes on
-        self.operators.append(call)
+        self.operators.append(CallWithin(**vars(call), functions=(*self._functions,), layers=(*self._layers,)))
 
     def _enter(self, layer: nn.Module, inputs: Sequence[Any]) -> None:
-        self.in_layers.append(layer)
+        self._layers.append(layer)
 
     def _leave(self, layer: nn.Module, inputs: Sequence[Any], output: Any) -> None:
-        self.in_layers.pop()
+        self._layers.pop()
         self.layers.append(LayerCall(layer, inputs, output))
 
     @contextmanager
@@ -179,14 +197,14 @@ class _Watch(Watch):
     def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if self._around:  # on the meta device, operators call functions
+            if self.around:  # on the meta device, operators call functions
                 return function(*args, **kwargs)
-            self.in_functions.append(name)
+            self._functions.append(name)
             try:
                 output = function(*args, **kwargs)
             finally:
-                self.in_functions.pop()
-            self.functions.append(FunctionCall(name, args, kwargs, output, tuple(self.in_layers)))
+                self._functions.pop()
+            self.functions.append(FunctionCall(name, args, kwargs, output, tuple(self._layers)))
             return output
 
         return watched

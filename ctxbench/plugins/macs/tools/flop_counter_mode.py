@@ -4,8 +4,7 @@ from collections.abc import Collection
 
 from ctxbench.meta.fused_attention import is_fusible
 from ctxbench.plugins.macs.rules import PRODUCTS
-from ctxbench.plugins.macs.tools.calls import Calls, Counting, Rule, Tool
-from ctxbench.plugins.macs.watch import OperatorCall
+from ctxbench.plugins.macs.tools.calls import Calls, CallWithin, Counting, Rule, Tool
 
 # It has no rule for a product with a vector.
 _VECTORS = {"aten::dot", "aten::vdot", "aten::mv", "aten::addmv", "aten::addbmm"}
@@ -18,7 +17,7 @@ def below_autograd(products: Collection[str], rule: Rule) -> Counting:
     It sees the products of attention where the CPU has no fused operator for them, and none of an LSTM, which it fuses.
     """
 
-    def sees(call: OperatorCall) -> bool:
+    def sees(call: CallWithin) -> bool:
         if call.name == _ATTENTION:
             return not is_fusible(*call.args[:3])
         return call.name in products and "aten::lstm" not in call.around

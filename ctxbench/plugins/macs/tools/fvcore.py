@@ -7,24 +7,23 @@ from string import ascii_lowercase
 from torch import Tensor
 
 from ctxbench.plugins.macs.rules import OTHERS
-from ctxbench.plugins.macs.tools.calls import Rule, Tool, by_operators, elements, first, of_one_image
+from ctxbench.plugins.macs.tools.calls import CallWithin, Rule, Tool, by_operators, elements, first, of_one_image
 from ctxbench.plugins.macs.tools.functions import einsum_operations
-from ctxbench.plugins.macs.watch import OperatorCall
 
 
 def _product(left: int) -> Rule:
-    def rule(call: OperatorCall) -> int:
+    def rule(call: CallWithin) -> int:
         one, other = call.args[left], call.args[left + 1]
         return int(one.numel() * (other.shape[-1] if other.ndim > 1 else 1))
 
     return rule
 
 
-def _linear(call: OperatorCall) -> int:
+def _linear(call: CallWithin) -> int:
     return int(call.args[0].numel() * call.args[1].shape[0])
 
 
-def _convolution(call: OperatorCall) -> int:
+def _convolution(call: CallWithin) -> int:
     """The weights once for each position of the output, or of the input if transposed; 0 if padded by a word."""
     given, weight = call.args[:2]
     if is_padded_by_word(call):
@@ -34,7 +33,7 @@ def _convolution(call: OperatorCall) -> int:
     return int(given.shape[0] * prod(weight.shape) * prod((given if transposed else made).shape[2:]))
 
 
-def is_padded_by_word(call: OperatorCall) -> bool:
+def is_padded_by_word(call: CallWithin) -> bool:
     """Return whether a convolution's padding is "same" or "valid", which makes it another operator of a trace."""
     return len(call.args) > 4 and isinstance(call.args[4], str)
 
@@ -42,14 +41,14 @@ def is_padded_by_word(call: OperatorCall) -> bool:
 def _norm(weight: int) -> Rule:
     """Four operations an element, five with weights."""
 
-    def rule(call: OperatorCall) -> int:
+    def rule(call: CallWithin) -> int:
         affine = len(call.args) > weight and isinstance(call.args[weight], Tensor)
         return int(call.args[0].numel() * (5 if affine else 4))
 
     return rule
 
 
-def _batch_norm(call: OperatorCall) -> int:
+def _batch_norm(call: CallWithin) -> int:
     """One operation an element in inference, two with weights."""
     return int(call.args[0].numel() * (1 + isinstance(call.args[1], Tensor)))
 
@@ -58,7 +57,7 @@ def _batch_norm(call: OperatorCall) -> int:
 _EXACT = ("abc,abd->acd", "abc,adc->adb")
 
 
-def _einsum(call: OperatorCall) -> int:
+def _einsum(call: CallWithin) -> int:
     """Half of the operations along numpy's path; the product of all index sizes for two forms of equation."""
     equation = call.args[0].replace(" ", "")
     letters = dict(zip(dict.fromkeys(filter(str.isalpha, equation)), ascii_lowercase, strict=False))

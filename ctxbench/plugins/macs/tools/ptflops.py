@@ -5,6 +5,7 @@ from torch import nn
 from ctxbench.plugins.macs.tools.calls import (
     POOLS,
     Calls,
+    CallWithin,
     FunctionRule,
     LayerCall,
     LayerRule,
@@ -17,10 +18,9 @@ from ctxbench.plugins.macs.tools.calls import (
 )
 from ctxbench.plugins.macs.tools.flop_counter_mode import below_autograd
 from ctxbench.plugins.macs.tools.functions import each, inputs, outputs, product, product_and_sum, recurrent
-from ctxbench.plugins.macs.watch import OperatorCall
 
 
-def _with_biases(call: OperatorCall) -> int:
+def _with_biases(call: CallWithin) -> int:
     """Multiply-accumulates, and one operation for each bias that is added."""
     has_bias = call.name == "aten::addmm" or (call.name == "aten::convolution" and call.args[2] is not None)
     return call.macs + (first(call.output).numel() if has_bias else 0)
@@ -100,7 +100,7 @@ def _count(calls: Calls) -> int:
     return _of_layers(calls) + _of_functions(calls)
 
 
-def _sees(call: OperatorCall) -> bool:
+def _sees(call: CallWithin) -> bool:
     return _sees_layers(call) or _sees_functions(call)
 
 

@@ -4,8 +4,7 @@ from math import prod
 
 from torch import nn
 
-from ctxbench.plugins.macs.tools.calls import Calls, LayerCall, Tool, first
-from ctxbench.plugins.macs.watch import OperatorCall
+from ctxbench.plugins.macs.tools.calls import Calls, CallWithin, LayerCall, Tool, first
 
 # Parameters are counted that have one of these in their names.
 NAMES = ("weight", "bias")
@@ -34,7 +33,7 @@ def _count(calls: Calls) -> int:
     return sum(_of_layer(each) for each in calls.layers if _is_leaf(each.layer))
 
 
-def _sees(call: OperatorCall) -> bool:
+def _sees(call: CallWithin) -> bool:
     return bool(call.layers and _is_leaf(call.layers[-1]) and _counted(call.layers[-1]))
 
 

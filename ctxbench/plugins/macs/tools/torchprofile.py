@@ -4,8 +4,7 @@ from math import prod
 
 from ctxbench.plugins.macs import rules
 from ctxbench.plugins.macs.tools import fvcore
-from ctxbench.plugins.macs.tools.calls import Rule, Tool, by_operators, first
-from ctxbench.plugins.macs.watch import OperatorCall
+from ctxbench.plugins.macs.tools.calls import CallWithin, Rule, Tool, by_operators, first
 
 # Products that it has no rule for.
 _UNKNOWN = ("aten::mm", "aten::mv", "aten::dot", "aten::vdot")
@@ -15,7 +14,7 @@ def _as_counted(rule: rules.MacsRule) -> Rule:
     return lambda call: rule(call.args, call.output)
 
 
-def _convolution(call: OperatorCall) -> int:
+def _convolution(call: CallWithin) -> int:
     """One weight [_, channels / groups, *kernel] for each output element, all channels if transposed.
 
     None where the padding is a word.
@@ -25,17 +24,17 @@ def _convolution(call: OperatorCall) -> int:
     return 0 if fvcore.is_padded_by_word(call) else int(first(call.output).numel() * channels * prod(weight[2:]))
 
 
-def _matmul(call: OperatorCall) -> int:
+def _matmul(call: CallWithin) -> int:
     return int(first(call.output).numel() * call.args[0].shape[-1])
 
 
-def _lstm(call: OperatorCall) -> int:
+def _lstm(call: CallWithin) -> int:
     """All weights once for each step."""
     given, weights = call.args[0], call.args[2]
     return int(given.shape[:-1].numel() * sum(each.numel() for each in weights if each.ndim == 2))
 
 
-def _einsum(call: OperatorCall) -> int:
+def _einsum(call: CallWithin) -> int:
     """The product of all index sizes; none with an ellipsis."""
     return 0 if "..." in call.args[0] else rules.OTHERS["aten::einsum"](call.args, call.output)
 
