@@ -138,7 +138,8 @@ def _safe_orders(found: Sequence[Candidate], limit: int, devices: Sequence[str])
         pairs = list(combinations(times, 2))
         if pairs:
             safe = sum(order(*pair) != 0 for pair in pairs)
-            yield f"On {device}, the predictions are precise enough to order {safe:,} of the {len(pairs):,} pairs that fit."
+            every = len(pairs)
+            yield f"On {device}, the predictions are precise enough to order {safe:,} of the {every:,} pairs that fit."
 
 
 def batch_within(
