@@ -2,12 +2,13 @@
 
 import json
 import os
+import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from conftest import TINY
 from fakes import FakeExecutor, counted, timed
 
 import ctxbench
@@ -54,17 +55,26 @@ def net(make_module):
 }
 
 
-@pytest.fixture
-def run(
-    shared_server: None, suite_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> RunFolder:
-    """A run of a module and of one of ctxbench's, alone and in a network, with counts and no times."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def measured(module_server: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of a module and of one of ctxbench's, alone and in a network, with counts and no times."""
+    folder = tmp_path_factory.mktemp("measured")
     for name, text in OWN.items():
-        (tmp_path / name).write_text(text)
-    axes = 'device = "titan-xp"\nnetwork = ["", "net.py:net"]'
-    suite = suite_file(["mine.py:Mine", "sa"], metrics=("params", "macs"), axes=axes)
-    return ctxbench.run(str(suite), out=tmp_path / "run").folder
+        (folder / name).write_text(text)
+    axes = "device = 'titan-xp'\nnetwork = ['', 'net.py:net']"
+    named = {"modules": ["mine.py:Mine", "sa"], "metrics": ["params", "macs"], "axes": axes, "measure": ""}
+    (folder / "tiny.toml").write_text(TINY.format(processes=1, timeout=60, **named).replace("'", '"'))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        ctxbench.run("tiny.toml", out="run")
+    return folder
+
+
+@pytest.fixture
+def run(measured: Path, shared_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """The run in a copy of its folder, which is the working one."""
+    monkeypatch.chdir(shutil.copytree(measured, tmp_path / "copy"))
+    return RunFolder.open(Path("run"))
 
 
 def change(name: str) -> None:
