@@ -1,8 +1,9 @@
 """No settings of a repository have ctxbench's git run a program, and a file's state is told by its hash."""
 
 import re
+import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -11,80 +12,134 @@ from conftest import Done
 from ctxbench.base import git
 from ctxbench.results.sources import commit_of
 
-# Keys of `git help --config` whose value may be a program, by their names; further ones that hold it otherwise.
-NAMED = re.compile(
-    "cmd|command|program|editor|pager|helper|proxy$|hook|askpass|textconv|driver$|clean|smudge|process|external"
-    "|fsmonitor$|receivepack|uploadpack$|vcs|browser|submodule.*update$",
-    re.IGNORECASE,
+# Of these keys no value is a text. Other keys than texts are those that git refuses.
+NO_TEXT = re.compile(r"(advice|color|column|commitgraph|core\.fsync|diff|fsck|gc|index|pack|status)\w*\.\w+$")
+# These say which repository it is.
+PLACE = re.compile(r"extensions\.|core\.(bare|repositoryformatversion|worktree)$")
+FURTHER = ("core.pager", "filter.evil.process", "hook.evil.command", "alias.ls-files", "alias.rev-parse", "pager.log")
+FIXED = {
+    "protocol.ext.allow": "always",
+    "log.showsignature": "true",
+    "extensions.partialclone": "evil",
+    "remote.evil.promisor": "true",
+}
+LACKING = "1" * 40
+ASKED = (
+    *(("rev-parse", "HEAD"), ("ls-files", "--error-unmatch", "tiny.toml"), ("ls-tree", "-r", "-z", "HEAD")),
+    *(("log", "--format=%H", "HEAD", "--"), ("for-each-ref",), ("cat-file", "-e", LACKING)),
 )
-# Of these the value is no text, and git would stop at it.
-NO_TEXT = re.compile(
-    "cachetextconv|HookVersion|CommitBefore|advice|color|gitmodules|pager$|guitool|vcs$", re.IGNORECASE
-)
-FURTHER = ("filter.evil.process", "hook.evil.command", "alias.ls-files", "alias.rev-parse")
 
 
-def call(folder: Path, *words: str) -> str:
-    return subprocess.run(["git", "-C", folder, *words], check=True, capture_output=True, text=True).stdout.strip()
+def call(folder: Path, *words: str, given: str = "") -> str:
+    command = ["git", "-C", folder, *words]
+    return subprocess.run(command, check=True, input=given, capture_output=True, text=True).stdout.strip()
 
 
 def keys() -> list[str]:
-    found = call(Path(), "help", "--config").splitlines()
-    programs = [key for key in found if NAMED.search(key) and not NO_TEXT.search(key)]
-    assert {"core.fsmonitor", "filter.<driver>.clean", "gpg.program", "remote.<name>.uploadpack"} <= {*programs}
-    return [*(re.sub(r"<\w+>|\*", "evil", key) for key in programs), "core.pager", *FURTHER]
+    """Each key that this git lists, `evil` for the names in it, but those whose value is no text."""
+    found = [key for key in call(Path(), "help", "--config").splitlines() if re.fullmatch(r"[a-zA-Z].*\.[\w-]+", key)]
+    assert len(found) > 500
+    # A name with "_" is one of gitweb's, and no key of git.
+    whole = {re.sub(r"<[^>]+>|\*", "evil", key).lower() for key in found if "_" not in key}
+    assert {"core.fsmonitor", "filter.evil.clean", "gpg.program", "remote.evil.uploadpack"} <= whole
+    is_text = [key for key in whole if "hook" in key or not NO_TEXT.match(key)]
+    return sorted({*is_text, *FURTHER} - {key for key in whole if PLACE.match(key)})
+
+
+class Evil:
+    """A repository whose settings, attributes and hooks name programs that leave a mark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.ran = folder, folder.with_name("ran")
+        folder.mkdir()
+        call(folder, "init", "--quiet")
+        self.suite = folder / "tiny.toml"
+        self.suite.write_text('title = "tiny"\nmodules = ["se"]\nmetrics = ["params"]\n[axes]\nshape = [1, 16, 4, 4]\n')
+        (folder / ".gitattributes").write_text("* filter=evil diff=evil merge=evil\n")
+        call(folder, "add", ".")
+        call(folder, "commit", "--quiet", "--message", "a suite")
+        # A signature, which `git log` has checked by a program.
+        head, _, rest = call(folder, "cat-file", "commit", "HEAD").partition("\n\n")
+        signed = f"{head}\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n{rest}\n"
+        self.commit = call(folder, "hash-object", "-t", "commit", "-w", "--stdin", given=signed)
+        call(folder, "reset", "--quiet", "--soft", self.commit)
+        hook = folder / ".git" / "hooks" / "post-index-change"
+        Path(self.program("hook")).rename(hook)
+        self.usual = (folder / ".git" / "config").read_text()
+        self.settings = {key: self.program(key) for key in keys()} | FIXED
+        self.settings["remote.evil.url"] = f"ext::sh -c mkdir% -p% {self.ran}/ext"
+
+    def program(self, key: str) -> str:
+        """A program that leaves the name of a key; git starts some by a shell, others itself."""
+        program = self.folder.with_name("programs") / key.replace(".", "-")
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\nmkdir -p {self.ran}/{program.name}\ncat\n")
+        program.chmod(0o755)
+        return str(program)
+
+    def write(self) -> None:
+        text = self.usual
+        for key, value in self.settings.items():
+            section, _, name = key.rpartition(".")
+            section, _, sub = section.partition(".")
+            text += f'[{section} "{sub}"]\n' if sub else f"[{section}]\n"
+            text += f'\t{name} = "{value}"\n'
+        (self.folder / ".git" / "config").write_text(text)
+        self.suite.touch()  # what git keeps of its times is old: `git status` reads it again
+
+    def run_by_plain_git(self) -> set[str]:
+        """The programs that git runs by itself. A setting that it refuses is taken out: its value is no text."""
+        for words in (*ASKED, ("status",)):
+            while True:
+                self.write()
+                done = subprocess.run(["git", "-C", self.folder, *words], check=False, capture_output=True, text=True)
+                if done.returncode == 0 or not (refused := self.refused(done.stderr)):
+                    break
+                del self.settings[refused]
+            assert done.returncode == 0 or LACKING in words, done.stderr
+        found = {each.name for each in self.ran.iterdir()}
+        shutil.rmtree(self.ran)
+        self.write()
+        return found
+
+    def refused(self, said: str) -> str:
+        lines = [line.lower() for line in said.splitlines() if line.startswith(("fatal:", "error:", "git:"))]
+        free = self.settings.keys() - {*FIXED, "remote.evil.url"}
+        named = [key for key in free for line in lines if key in line or self.settings[key].lower() in line]
+        return max(named, key=len, default="")
+
+    def without(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.settings.pop(name)
 
 
 @pytest.fixture
-def evil(tmp_path: Path) -> Path:
-    """A repository whose settings, attributes and hooks name programs that leave a mark."""
-    folder = tmp_path / "received"
-    folder.mkdir()
-    call(folder, "init", "--quiet")
-    (folder / "tiny.toml").write_text(
-        'title = "tiny"\nmodules = ["se"]\nmetrics = ["params"]\n[axes]\nshape = [1, 16, 4, 4]\n'
-    )
-    (folder / ".gitattributes").write_text("* filter=evil diff=evil merge=evil\n")
-    call(folder, "add", ".")
-    call(folder, "commit", "--quiet", "--message", "a suite")
-    for key in keys():
-        ran = tmp_path / "ran" / key.replace(".", "-")
-        call(folder, "config", key, f"mkdir -p {ran}; cat")
-    call(folder, "config", "log.showSignature", "true")
-    call(folder, "config", "protocol.ext.allow", "always")
-    call(folder, "config", "extensions.partialClone", "evil")
-    call(folder, "config", "remote.evil.url", f"ext::sh -c mkdir% -p% {tmp_path}/ran/ext")
-    hook = folder / ".git" / "hooks" / "post-index-change"
-    hook.write_text(f"#!/bin/sh\nmkdir -p {tmp_path}/ran/hook\n")
-    hook.chmod(0o755)
-    (folder / "tiny.toml").touch()  # what git keeps of its times is old: `git status` reads it again
-    return folder
+def evil(tmp_path: Path) -> Evil:
+    return Evil(tmp_path / "received")
 
 
-def test_no_setting_runs_a_program(evil: Path, tmp_path: Path) -> None:
-    suite = evil / "tiny.toml"
-    commit = call(evil, "-c", "core.fsmonitor=false", "rev-parse", "HEAD")
-    assert commit_of(suite, evil) == commit
-    suite.write_text(suite.read_text().replace("tiny", "Tiny"))  # of the same size: git must read it
-    assert commit_of(suite, evil) == f"{commit}+changes"
-    lacking = ("cat-file", "-e", "1" * 40)
-    for asked in (("log", "--format=%H", "HEAD", "--"), ("for-each-ref",), lacking):
-        git.run(evil, *asked)
-    assert not (tmp_path / "ran").exists()
-    # Without it they run.
-    unset = [("config", "--unset", key) for key in ("filter.evil.process", "core.hooksPath")]
-    commands: list[tuple[str, ...]] = [("status",), *unset, ("status",), lacking]
-    for words in commands:
-        subprocess.run(["git", "-C", evil, *words], check=False, capture_output=True)
-    assert {"core-fsmonitor", "filter-evil-process", "filter-evil-clean", "ext", "hook"} <= {
-        each.name for each in (tmp_path / "ran").iterdir()
-    }
+def test_no_setting_runs_a_program(evil: Evil) -> None:
+    ran: set[str] = set()
+    for dropped in ((), ("filter.evil.process", "core.hookspath")):
+        evil.without(dropped)
+        ran |= evil.run_by_plain_git()
+        assert commit_of(evil.suite, evil.folder) == evil.commit
+        text = evil.suite.read_text()
+        evil.suite.write_text(text.replace("tiny", "Tiny"))  # of the same size: git must read it
+        assert commit_of(evil.suite, evil.folder) == f"{evil.commit}+changes"
+        evil.suite.write_text(text)
+        answers = [git.run(evil.folder, *words) for words in ASKED]
+        assert [each.returncode for each in answers[:-1]] == [0] * 5, answers
+        assert not evil.ran.exists(), [*evil.ran.iterdir()]
+    assert {"core-fsmonitor", "filter-evil-process", "filter-evil-clean", "ext", "hook"} < ran
+    assert any("gpg" in each for each in ran)
 
 
 @pytest.mark.processes
-def test_a_suite_of_such_a_repository_runs_nothing(evil: Path, tmp_path: Path, command: Callable[..., Done]) -> None:
-    done = command("run", "--suite", evil / "tiny.toml", "--static", "--out", tmp_path / "new")
-    assert (done.returncode, (tmp_path / "ran").exists()) == (0, False), done.stderr
+def test_a_suite_of_such_a_repository_runs_nothing(evil: Evil, tmp_path: Path, command: Callable[..., Done]) -> None:
+    evil.run_by_plain_git()
+    done = command("run", "--suite", evil.suite, "--static", "--out", tmp_path / "new")
+    assert (done.returncode, evil.ran.exists()) == (0, False), done.stderr
 
 
 @pytest.mark.parametrize("settings", [(), ("init.defaultObjectFormat=sha256",)])
