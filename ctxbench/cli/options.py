@@ -173,7 +173,7 @@ def _values(condition: Condition, given: str | list[str]) -> list[Any]:
 
 def seconds(text: str, option: str) -> float:
     """`90s`, `10m`, `1h` or plain seconds. UsageError unless it is a positive time."""
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smh]?)", text.strip())
     if not found or float(found[1]) == 0:
         raise UsageError(f"{option} {text!r} is not a time, such as 90s or 10m")
     value = float(found[1]) * SECONDS[found[2]]

@@ -22,7 +22,7 @@ _PREFIXES: dict[str, int] = {
 }
 # The longest figure, in characters.
 LONGEST = 40
-_FIGURE = re.compile(r"\+?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]+))?\s*(\w*)")
+_FIGURE = re.compile(r"\+?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]++)(?:\.([0-9]++))?\s*(\w*)")
 
 
 @dataclass(frozen=True)

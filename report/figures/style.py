@@ -176,7 +176,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 _COORDINATES = re.compile(r' (?:d|x|y|transform)="[^"]*"')
 _NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*"')
-_LONG = re.compile(r"-?\d+\.\d{3,}")
+_LONG = re.compile(r"-?(?<!\d)\d+\.\d{3,}")
 
 
 def _shortened(found: re.Match[str]) -> str:
@@ -217,7 +217,6 @@ _ID = re.compile(r'(\bid="|url\(#|href="#)')
 
 def inline_svg(svg: str, prefix: str) -> str:
     """The `<svg>` element alone, for a page: ids unique by prefix, colours taken from the page."""
-    element = svg[svg.index("<svg") :]
-    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
-    element = _ID.sub(rf"\1{prefix}-", element)
+    before, _, after = svg[svg.index("<svg") :].partition("<metadata>")
+    element = _ID.sub(rf"\1{prefix}-", before + after.partition("</metadata>")[2])
     return element.replace(INK, "currentColor").replace(PAPER, "var(--paper)").strip()

@@ -18,7 +18,7 @@ UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10
 
 def size_in_bytes(text: str) -> int:
     """`2GiB` or `1500 MB` in bytes. UsageError unless it is a positive size with its unit."""
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", text.strip())
     if found and not found[2]:
         raise UsageError(f"--memory {text} has no unit; write it with one, such as 2GiB or 2000MiB")
     unit = next((size for name, size in UNITS.items() if found and name.lower() == found[2].lower()), None)

@@ -40,8 +40,8 @@ ATTRIBUTES = {
 ALIGNMENT = 32
 # Messages that are to be logged: those of severity 3.
 INFORMATION = 1 << 3
-# An engine's configuration and the line after it, that it is not supported.
-REFUSED = re.compile(rb'"engineId":(\d+).*\n.*NOT_SUPPORTED')
+# In the line of an engine's configuration; the line after it may say that it is not supported.
+ENGINE, REFUSED = re.compile(rb'"engineId":(\d+)'), b"NOT_SUPPORTED"
 Callback = ctypes.CFUNCTYPE(None, ctypes.c_int, *[ctypes.c_void_p] * 3)
 
 
@@ -210,11 +210,12 @@ class Cudnn:
         found: list[int] = []
 
         def note(severity: int, data: int, about: int, message: int) -> None:
-            text = b""
+            before = b""
             while line := ctypes.string_at(message):  # the last line of a message is empty
-                text += line + b"\n"
+                if REFUSED in line and (engine := ENGINE.search(before)):
+                    found.append(int(engine[1]))
+                before = line
                 message += len(line) + 1
-            found.extend(map(int, REFUSED.findall(text)))
 
         callback = Callback(note)
         self._library.cudnnSetCallback(INFORMATION, None, callback)

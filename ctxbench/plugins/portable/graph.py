@@ -22,7 +22,7 @@ _ALIASES = {
 # What calls a part that an accelerator takes, in a lowered graph of ExecuTorch.
 _DELEGATE = "executorch_call_delegate"
 # A name: behind one of these words, in quotes, or with an underscore, which no word of English has.
-_NAME = re.compile(r"(?:aten(?:\.|::)|\b(?:node|op|kind|operator) ['\"]?)(\w+)|['\"](\w+)['\"]|(\w*[A-Za-z0-9]_\w+)")
+_NAME = re.compile(r"(?:aten(?:\.|::)|\b(?:node|op|kind|operator) ['\"]?)(\w+)|['\"](\w+)['\"]|\b(\w*[A-Za-z0-9]_\w+)")
 _NUMBER = re.compile(r"_\d+$")
 _RANK = re.compile(r"\brank\b", re.IGNORECASE)
 

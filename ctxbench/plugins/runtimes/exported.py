@@ -24,7 +24,7 @@ _OPERATOR = re.compile(r"\b(aten|prims|torchvision)\.[\w.]+|\b(aten|prims)::\w+"
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 # The node that OpenVINO stops at, several lines down in its error; the first line of any other.
 _NODE = re.compile(r"While validating ONNX node .*")
-_FIRST_LINE = re.compile(r".*\S.*")
+_FIRST_LINE = re.compile(r"\S.*")
 
 
 class Exported(Execution):
