@@ -4,7 +4,7 @@ from ctxbench.plugin import Command, Plugin
 
 PLUGIN = Plugin(
     about="tells whether a change made a module slower, larger or broken",
-    needs=("memory", "precision", "trees"),
+    needs=("memory", "precision", "predict", "trees"),
     functions={"check": "function:check"},
     commands={
         "check": Command(
@@ -23,5 +23,7 @@ PLUGIN = Plugin(
         "side": "child.pair:take_side",
         "outputs": "child.outputs:take_outputs",
         "operators": "child.operators:list_operators",
+        "passes": "child.predicted:list_passes",
+        "predicted": "child.predicted:compare_passes",
     },
 )

@@ -1,7 +1,7 @@
 """`ctxbench check --against`: every row of a suite in the working tree against the same row of another commit."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,20 +13,25 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.remote import ask
 from ctxbench.engine.run import machine
+from ctxbench.model.case import Case
 from ctxbench.plugins.check.agreement import compare_outputs
 from ctxbench.plugins.check.check import PairCheck, task_rows
 from ctxbench.plugins.check.exact import count_exact, exact_changes
 from ctxbench.plugins.check.operators import differing, operators
 from ctxbench.plugins.check.power import sentence
+from ctxbench.plugins.check.predicted import launch_changes, predicted_passes, predicted_rows, sheet_of
 from ctxbench.plugins.check.request import Request
 from ctxbench.plugins.check.result import GateResult, OutputVerdict
 from ctxbench.plugins.check.rows import Estimate, RowKey, RowVerdict, Status, failed_now, unmeasured
+from ctxbench.plugins.check.wire import PredictedPass
 from ctxbench.plugins.trees.tree_cases import TreeCases, labels, list_cases, with_old_names
-from ctxbench.plugins.trees.trees import Tree, baseline_tree, working_tree
+from ctxbench.plugins.trees.trees import Tree, adapters_of, baseline_tree, working_tree
+from ctxbench.registry.reference import Reference
 
-EXACT, OUTPUTS = "exact costs", "outputs"
+EXACT, PREDICTED_TIMES, OUTPUTS = "exact costs", "launches and predicted times", "outputs"
 SPENT = "the budget was spent"
 MOST_NAMES = 5
+WRAPPER = " (if it wraps a block that is there: --adapter {source})"
 UNCHANGED = "The same code and the same outputs: nothing to time."
 
 
@@ -45,12 +50,14 @@ class _CommitCheck(PairCheck):
     def __init__(self, request: Request, here: Tree, ref: str) -> None:
         super().__init__(request, here)
         self.tree, self.ref = here, ref
+        self.adapters = adapters_of(here, request.adapters)
         self.why: dict[str, str] = {}
         self.unreached: dict[str, Sequence[str]] = {}
+        self.predicted: dict[str, Sequence[PredictedPass]] = {}
 
     def prepare(self, stack: ExitStack, shown: Quiet) -> None:
         shown.stage(f"writing the files of {self.ref}")
-        there = stack.enter_context(baseline_tree(self.tree, self.ref))
+        there = stack.enter_context(baseline_tree(self.tree, self.ref, self.adapters))
         self.baseline = there.name
         shown.stage("listing the cases of both sides")
         before, now = self._cases_of_both(there, shown)
@@ -63,6 +70,7 @@ class _CommitCheck(PairCheck):
         lost = dict.fromkeys(change.case for change in self.exact if change.candidate is None)
         self.notes += [f"{now.cases[case].module}: {note}" for case in lost for note in now.notes[case]]
         self.notes += _notes(before, now, self.request)
+        self._add_predicted(now)
         self.named = [*before.cases.values(), *now.cases.values()]
 
     def time(self, shown: Quiet) -> Sequence[RowVerdict]:
@@ -99,9 +107,15 @@ class _CommitCheck(PairCheck):
                 self.notes.append(f"neither side has {name}: {now.missing[name]}")
             common, servers = _common(before, now), (there_server, here_server)
             added = [name for name in now.own() if name not in before.own()]
-            for name in self._in_time(EXACT, [*common, *added]):
+            shown.stage("counting exact costs of both sides")
+            again = _beside_measured(now.cases)
+            for name in self._in_time(EXACT, [name for name in (*common, *added) if name not in again]):
                 for server, side in zip(servers, (before, now), strict=True):
                     count_exact(server, suite, side, [name] if name in side.own() else [])
+            for name in self._in_time(PREDICTED_TIMES, [name for name in common if sheet_of(now.cases[name])]):
+                cases = before.cases[name], now.cases[name]
+                self.predicted[name] = predicted_passes(servers, cases, suite.file.measure)
+            common = [name for name in common if name not in again]
             shown.stage("comparing outputs and gradients of both sides")
             in_time, measure = self._in_time(OUTPUTS, common), suite.file.measure
             self.outputs = compare_outputs(servers, (before, now), in_time, measure, self.environment)
@@ -113,6 +127,14 @@ class _CommitCheck(PairCheck):
                     operators(here_server, now.cases[name], limit_s),
                 )
         return before, now
+
+    def _add_predicted(self, now: TreeCases) -> None:
+        """Add the launches and predicted times of both sides."""
+        for name, passes in self.predicted.items():
+            changes, compared = launch_changes(name, passes)
+            self.exact += changes
+            self.compared += compared
+            self.rows += predicted_rows(name, now.cases[name], passes, self.request.predicted_margin)
 
     def _in_time(self, what: str, names: Sequence[str]) -> Iterator[str]:
         """The names as long as the budget lasts; of exact costs, which come first, at least one."""
@@ -129,6 +151,13 @@ def _common(before: TreeCases, now: TreeCases) -> list[str]:
     return [case for case in now.own() if case in theirs]
 
 
+def _beside_measured(cases: Mapping[str, Case]) -> set[str]:
+    """The cases on a device that is not here that stand here on one with a clock, too, where all else is compared."""
+    ids = {name: replace(case, device=devices.META, threads=None).id for name, case in cases.items()}
+    measured = {ids[name] for name, case in cases.items() if devices.has_clock(case.device)}
+    return {name for name, case in cases.items() if not devices.has_clock(case.device) and ids[name] in measured}
+
+
 def _not_timed(before: TreeCases, now: TreeCases) -> list[RowVerdict]:
     """The verdicts on cases that one side lacks, or whose exact costs are not known."""
     ours, theirs, common = now.own(), before.own(), _common(before, now)
@@ -137,9 +166,12 @@ def _not_timed(before: TreeCases, now: TreeCases) -> list[RowVerdict]:
     for name in (name for name in ours if name not in theirs):
         reason = before.why_missing(now.cases[name], now.tree).replace(f"{before.tree.root}{os.sep}", "")
         if name in before.cases:
-            rows.append(unmeasured(RowKey(name), "not compared", f"new: {reason}"))
+            rows.append(unmeasured(RowKey(name), "not compared", f"in {before.tree.name}, {reason}"))
         else:
-            rows.append(_added(name, "ok (new)", f"new: in {before.tree.name}, {reason}", now))
+            source = Reference.parse(now.cases[name].reference).source.removeprefix(f"{now.tree.root}{os.sep}")
+            is_there = before.tree.root and (before.tree.root / source).exists()
+            hint = "" if is_there else WRAPPER.format(source=source)
+            rows.append(_added(name, "ok (new)", f"in {before.tree.name}, {reason}{hint}", now))
     for name in common:
         if name in before.failures:
             reason = f"{before.tree.name} fails: {before.failures[name]}"
@@ -165,8 +197,8 @@ def _notes(before: TreeCases, now: TreeCases, request: Request) -> list[str]:
     outside = sorted({case.module for name, case in now.cases.items() if name not in own})
     if outside:
         notes.append(f"left out, because their files are not in this repository: {', '.join(outside)}")
-    if not _common(before, now):
-        is_told = own or any(":" in name for name in request.suite.named)
+    if not own:
+        is_told = any(":" in name for name in request.suite.named)
         advice = "" if is_told else "; name your modules with --module path.py:Class or --modules KEY"
         notes.append(f"nothing was compared{advice}")
     if before.foreign:

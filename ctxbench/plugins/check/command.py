@@ -13,6 +13,7 @@ from ctxbench.cli.options import EXIT_INTERRUPTED, Given, RunItsCode, seconds
 from ctxbench.cli.printing import reporter
 from ctxbench.cli.signature import command_of
 from ctxbench.plugins.check import function, request
+from ctxbench.plugins.trees.options import Adapters
 
 Renamed = Annotated[
     list[str] | None,
@@ -25,6 +26,13 @@ Outputs = Annotated[
         help="With --against: fail with exit code 6 where outputs or gradients changed, or only tell.",
     ),
 ]
+PredictedMargin = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Fail where the whole band of a predicted time, as with --for t4, grew by more; default: only tell it.",
+    ),
+]
 Margin = Annotated[str | None, typer.Option(help="The smallest change that matters; default: the suite's, else 5%.")]
 
 
@@ -32,8 +40,10 @@ Margin = Annotated[str | None, typer.Option(help="The smallest change that matte
     function.check,
     against=typer.Option(metavar="GIT_REF"),
     renamed=Given(Renamed, request.parse_renamed),
+    adapters=Adapters,
     outputs=Outputs,
     margin=Given(Margin, lambda text: request.parse_share(text, "--margin")),
+    predicted_margin=Given(PredictedMargin, lambda text: request.parse_share(text, "--predicted-margin")),
     budget_s=None,
     inconclusive_is=None,
     run_its_code=None,
@@ -77,6 +87,8 @@ def check(
         )
     if "renamed" in asked and "against" not in asked:
         raise UsageError("--renamed goes with --against: it names a class that the other commit calls otherwise")
+    if "adapters" in asked and "against" not in asked:
+        raise UsageError("--adapter goes with --against: no other check takes modules from a commit")
     if run_its_code and "baseline" not in asked:
         raise UsageError("--run-its-code goes with --baseline: no other check runs code that a folder names")
     if not request.parse_outputs(asked["outputs"]) and "against" not in asked:

@@ -28,14 +28,17 @@ def check(
     shape: Shapes | None = None,
     dtype: Names | None = None,
     device: Names | None = None,
+    also_on: Sequence[str] = (),
     memory_format: Names | None = None,
     execution: Names | None = None,
     threads: Counts | None = None,
     hparams: Mapping[str, Mapping[str, Any]] | None = None,
     accept: Sequence[str] = (),
     renamed: Mapping[str, str] | None = None,
+    adapters: Sequence[str | Path] = (),
     outputs: str = "must-match",
     margin: float | None = None,
+    predicted_margin: float | None = None,
     budget_s: float = 600.0,
     inconclusive_is: InconclusiveIs = "ok",
     run_its_code: bool = False,
@@ -50,11 +53,15 @@ def check(
         suite: A suite's name, or the path of a TOML file.
         network, shape, dtype, device, memory_format, execution, threads: Conditions instead of the suite's, as in
             `ctxbench.run`.
+        also_on: Devices beside these whose launches and times are predicted, such as `["t4"]`.
         hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
         accept: Exact costs that may grow, such as params,macs=5%; their growth is still shown.
         renamed: Classes that the other commit has under another name, by the new name.
+        adapters: Files of the working tree that the other commit gets, too, such as a wrapper of a block.
         outputs: must-match fails where outputs or gradients changed, may-change only tells.
         margin: The smallest change that matters, such as 0.05; default: the suite's, else 0.05.
+        predicted_margin: Fail where a predicted time grew by more than this, such as 0.2, by its whole band; default:
+            predicted times decide nothing.
         budget_s: Seconds for the whole check.
         inconclusive_is: Whether rows that stay inconclusive are ok, fail, or skip the commit in a bisection.
         run_its_code: Run the code that a baseline names wherever it lies.
@@ -81,9 +88,10 @@ def check(
     if (against is None) == (baseline is None):
         raise UsageError("check takes one of against and baseline")
     request = request_of(
-        modules=names, suite=suite, hparams=hparams, accept=accept, renamed=renamed, outputs=outputs, margin=margin,
-        budget_s=budget_s, inconclusive_is=inconclusive_is, network=network, shape=shape, dtype=dtype, device=device,
-        memory_format=memory_format, execution=execution, threads=threads,
+        modules=names, suite=suite, hparams=hparams, accept=accept, renamed=renamed, adapters=adapters,
+        outputs=outputs, margin=margin, also_on=also_on,
+        predicted_margin=predicted_margin, budget_s=budget_s, inconclusive_is=inconclusive_is, network=network,
+        shape=shape, dtype=dtype, device=device, memory_format=memory_format, execution=execution, threads=threads,
     )  # fmt: skip
     from ctxbench.plugins.check.check_against import check_against  # pandas, which --help does not need
     from ctxbench.plugins.check.check_stored import check_stored
@@ -103,8 +111,10 @@ def request_of(
     suite: str,
     accept: Sequence[str] = (),
     renamed: Mapping[str, str] | None = None,
+    adapters: Sequence[str | Path] = (),
     outputs: str,
     margin: float | None = None,
+    predicted_margin: float | None = None,
     budget_s: float,
     inconclusive_is: InconclusiveIs,
     **of_suite: Any,
@@ -113,4 +123,6 @@ def request_of(
     with IsolatedLoader():
         loaded = api.suite_of(suite, **of_suite)
     accepted, must_match = parse_accepted(accept), parse_outputs(outputs)
-    return Request(loaded, margin, budget_s, inconclusive_is, accepted, renamed or {}, must_match)
+    return Request(
+        loaded, margin, budget_s, inconclusive_is, predicted_margin, accepted, renamed or {}, adapters, must_match
+    )

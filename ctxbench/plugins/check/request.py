@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ctxbench.base import clocks as this_machine
 from ctxbench.base import limits
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.case import Case
 from ctxbench.model.grid import Suite
-from ctxbench.plugins.check.result import EXACT_COLUMNS, InconclusiveIs
+from ctxbench.plugins.check.result import ACCEPTABLE, InconclusiveIs
 from ctxbench.plugins.check.rows import latency_rows
 from ctxbench.plugins.check.rules import GateRule
 
@@ -19,16 +20,19 @@ class Request:
     """Request for a check: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
 
     `accepted` are the exact quantities (columns) whose growth up to a share is no regression; `renamed` maps new names
-    of classes to those that the baseline has. With `must_match`, outputs that changed fail the check.
-    `inconclusive_is`: whether rows that cannot be decided fail it, or give a code of their own (skip).
+    of classes to those that the baseline has. With `must_match`, outputs that changed fail the check. A predicted time
+    decides only with a `predicted_margin`. `inconclusive_is`: whether rows that cannot be decided fail it, or give a
+    code of their own (skip). `adapters` are files of the working tree that the baseline gets, too.
     """
 
     suite: Suite
     margin: float | None = None
     budget_s: float = 600.0
     inconclusive_is: InconclusiveIs = "ok"
+    predicted_margin: float | None = None
     accepted: Mapping[str, float] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
+    adapters: Sequence[str | Path] = ()
     must_match: bool = True
 
     def rule(self, cases: Iterable[Case]) -> GateRule:
@@ -97,10 +101,10 @@ def parse_accepted(texts: Iterable[str], option: str = "--accept") -> dict[str, 
     found: dict[str, float] = {}
     for text in texts:
         name, equals, share = (part.strip() for part in text.partition("="))
-        if name not in EXACT_COLUMNS:
-            raise unknown(f"metric of {option}", name, EXACT_COLUMNS)
+        if name not in ACCEPTABLE:
+            raise unknown(f"metric of {option}", name, ACCEPTABLE)
         most = parse_share(share, f"{option} {name}") if equals else math.inf
-        found |= dict.fromkeys(EXACT_COLUMNS[name], most)
+        found |= dict.fromkeys(ACCEPTABLE[name], most)
     return found
 
 

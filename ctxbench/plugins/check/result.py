@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+from ctxbench.base.mode import MODES
 from ctxbench.model.metrics import metrics
-from ctxbench.plugins.check.rows import ADDED, RowKey, RowVerdict
+from ctxbench.plugins.check.rows import ADDED, PREDICTED, RowKey, RowVerdict
 
 # The columns that are compared without statistics, by the metric that fills them.
 EXACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -15,6 +16,9 @@ EXACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
     for name, metric in metrics().items()
     if (columns := tuple(quantity.column for quantity in metric.quantities if quantity.exact))
 }
+# All that may grow with --accept: of a device that is known by its data sheet, the kernels that a pass starts, too.
+LAUNCHES = "launches"
+ACCEPTABLE = {**EXACT_COLUMNS, LAUNCHES: tuple(f"{LAUNCHES}_{mode}" for mode in MODES)}
 EvidenceKind = Literal["pair", "process"]
 InconclusiveIs = Literal["ok", "fail", "skip"]
 
@@ -35,7 +39,7 @@ class ExitCode(IntEnum):
 class ExactChange:
     """A quantity of a case that differs between the sides and is compared without statistics.
 
-    `quantity` is one of EXACT_COLUMNS. None is a value that is not available. Relative growth up to `limit` fails
+    `quantity` is one of ACCEPTABLE. None is a value that is not available. Relative growth up to `limit` fails
     nothing (None: no growth is accepted).
     """
 
@@ -76,7 +80,7 @@ class ExactChange:
     @property
     def metric(self) -> str:
         """Name of the quantity for `--accept`."""
-        return next(name for name, columns in EXACT_COLUMNS.items() if self.quantity in columns)
+        return next(name for name, columns in ACCEPTABLE.items() if self.quantity in columns)
 
 
 @dataclass(frozen=True)
@@ -142,24 +146,25 @@ def exit_code(
 ) -> ExitCode:
     """The exit code of latency rows and exact quantities together.
 
-    Without latency (not `timed`, or no row at all) the quantities that were `compared` are enough. In an `advisory`
-    result the rows of a mode decide nothing. Where rows were `slowed` on purpose, a wrong verdict counts as a
-    regression and a slowdown that is not found as inconclusive, whatever `inconclusive_is`. `outputs` are those that
+    Without latency (not `timed`, or no row but predicted ones) the quantities that were `compared` are enough. In an
+    `advisory` result the rows of a mode decide nothing. Where rows were `slowed` on purpose, a wrong verdict counts as
+    a regression and a slowdown that is not found as inconclusive, whatever `inconclusive_is`. `outputs` are those that
     must match.
     """
     if any(row.status == "broken" for row in rows):
         return ExitCode.BROKEN
     if any(change.fails for change in exact):
         return ExitCode.REGRESSED
-    measured = [row for row in rows if row.status == "measured"]
-    deciding = [row for row in measured if not (advisory and row.row.mode)]
+    judged = [row for row in rows if row.verdict]
+    deciding = [row for row in judged if not (advisory and row.row.mode)]
     undecided = [row for row in deciding if row.verdict == "inconclusive"]
     if any(row.verdict != ("regressed" if row.row in slowed else "ok") for row in deciding if row not in undecided):
         return ExitCode.REGRESSED
     if any(each.verdict == "changed" for each in outputs):
         return ExitCode.CHANGED
-    decided = any(row.replicates or row.verdict == "ok" for row in measured) or any(row.status in ADDED for row in rows)
-    if not decided and not (compared and not (rows and timed)):
+    decided = any(row.replicates or row.verdict == "ok" for row in judged) or any(row.status in ADDED for row in rows)
+    to_time = timed and any(row.status != PREDICTED for row in rows)
+    if not decided and not (compared and not to_time):
         return ExitCode.CANNOT_TELL if inconclusive_is == "skip" else ExitCode.NOTHING_COMPARED
     unknown = inconclusive_is != "ok" and any(each.verdict == "not compared" for each in outputs)
     if unknown or any(inconclusive_is != "ok" or row.row in slowed for row in undecided):

@@ -13,7 +13,8 @@ from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 
 GateVerdict = Literal["ok", "regressed", "inconclusive"]
-Status = Literal["measured", "broken", "not compared", "ok (new)", "ok (repaired)"]
+Status = Literal["measured", "predicted", "broken", "not compared", "ok (new)", "ok (repaired)"]
+PREDICTED: Status = "predicted"
 # A case that works now, and that the baseline lacks or cannot run.
 ADDED = ("ok (new)", "ok (repaired)")
 # What a row's time is read from: the processor time of the thread that runs the passes, or the wall.
@@ -42,9 +43,9 @@ def latency_rows(case: Case) -> list[RowKey]:
 class RowVerdict:
     """Verdict on one row; `change`, `wall` and `control` are relative (0.1: +10 %).
 
-    `verdict` is None unless `status` is "measured". `change` is that of the time by `clock`, which decides; `wall` is
-    that of the wall's. `control` is the change of the control workload (NaN for pairs). `replicates` counts all pairs
-    of processes (against a stored run: the processes of now).
+    `verdict` is None unless `status` is "measured", or "predicted" and asked for. `change` is that of the time by
+    `clock`, which decides; `wall` is that of the wall's. `control` is the change of the control workload (NaN for
+    pairs). `replicates` counts all pairs of processes (against a stored run: the processes of now).
     """
 
     row: RowKey

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ctxbench.base.texts import one_line
 from ctxbench.plugins.check.result import GateResult
-from ctxbench.plugins.check.rows import RowVerdict
+from ctxbench.plugins.check.rows import PREDICTED, RowVerdict
 from ctxbench.plugins.check.self_test import SelfTest
 from ctxbench.plugins.check.texts import (
     PLURAL,
@@ -31,7 +31,7 @@ def row_table(result: GateResult, rows: Sequence[RowVerdict], *, reasons: bool =
             row.row.mode,
             *change_cells(row),
             Cell(loud(word_of(row)), tone=TONES[word_of(row)]),
-            str(row.replicates),
+            str(row.replicates) if row.status != PREDICTED else "-",
             *[one_line(row.reason)] * reasons,
         )
         for row in rows

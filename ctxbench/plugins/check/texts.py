@@ -19,6 +19,7 @@ TONES: dict[str, Tone] = {
     "regressed": "bad",
     "not compared": "bad",
     "inconclusive": "doubtful",
+    "predicted": "doubtful",
     "ok": "good",
     "ok (new)": "good",
     "ok (repaired)": "good",

@@ -1,5 +1,6 @@
 """Tasks and messages of the processes of a check."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,22 @@ class Operators:
     """The calls of a forward pass in their order; none where they are not known."""
 
     calls: Sequence[WrittenCall]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedPass:
+    """Of a mode in the baseline and now: how many kernels a pass starts, and its predicted time in words.
+
+    `change` is the later time over the earlier with the ends of its 80 % band. `unknown` says why there is none, and
+    `untold` why the times are known too badly to be told.
+    """
+
+    mode: Mode
+    kernels: tuple[int, int] = (0, 0)
+    times: tuple[str, str] = ("", "")
+    change: tuple[float, float, float] = (math.nan, -math.inf, math.inf)
+    unknown: str = ""
+    untold: str = ""
 
 
 @dataclass(frozen=True, slots=True)

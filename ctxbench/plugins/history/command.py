@@ -11,6 +11,7 @@ from ctxbench.cli.options import Given, check_drawing, split
 from ctxbench.cli.printing import render, reporter
 from ctxbench.cli.signature import command_of
 from ctxbench.plugins.history import function
+from ctxbench.plugins.trees.options import Adapters
 
 ModulesArgument = Annotated[
     str, typer.Argument(metavar="MODULE[,MODULE]", help="path.py:Class of this repository, or keys.")
@@ -26,6 +27,7 @@ Runs = Annotated[
     span=typer.Argument(metavar="[RANGE]"),
     last=typer.Option(min=1),
     runs=Runs,
+    adapters=Adapters,
     suite=typer.Option(),
 )
 def history(

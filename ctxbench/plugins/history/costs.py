@@ -1,5 +1,6 @@
 """Costs of modules over commits: counted in each commit's own tree, or measured in runs of it."""
 
+import hashlib
 import json
 import os
 from bisect import bisect
@@ -19,12 +20,13 @@ from ctxbench.model.grid import Suite
 from ctxbench.model.messages import Failure
 from ctxbench.model.metrics import read_number, static_metrics, stored_quantities
 from ctxbench.plugins.trees.tree_cases import labels, list_cases, suite_in_tree
-from ctxbench.plugins.trees.trees import Commit, Tree, baseline_tree, commits, last_change, working_tree
+from ctxbench.plugins.trees.trees import Commit, Tree, adapters_of, baseline_tree, commits, last_change, working_tree
 from ctxbench.registry.reference import Reference
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.results.environment import differences
 from ctxbench.results.sources import UNKNOWN, VARIABLE
 
+ADAPT = "--adapter FILE gives each commit a file of your working tree, such as a wrapper of a block"
 NO_FILE = "name them as path.py:Class of this repository"
 
 
@@ -82,25 +84,30 @@ class History:
 
 
 def history(
-    suite: Suite, span: str = "HEAD", last: int = 20, runs: Sequence[Path] = (), progress: Quiet | None = None
+    suite: Suite,
+    span: str = "HEAD",
+    last: int = 20,
+    runs: Sequence[Path] = (),
+    progress: Quiet | None = None,
+    adapters: Sequence[str | Path] = (),
 ) -> History:
     """The costs of a suite's modules over the last commits of a range in the repository around the working folder.
 
     These are the `last` that changed a file which the modules import or read.
     Counts and predictions are each commit's own, and kept for the next time where no file outside of the commit was
     imported, other than of installed packages; `runs` are folders of runs, whose times stand at the commit that their
-    modules' files are of. Raises UsageError for a folder that is no run, outside a repository, for an unknown range,
-    and if no commit has a module.
+    modules' files are of. `adapters` are files of the working tree that each commit gets. Raises UsageError for a
+    folder that is no run, outside a repository, for an unknown range, and if no commit has a module.
     """
     measured = [(path, open_run(path)) for path in runs]
     here = working_tree(Path.cwd())
-    suite = suite_in_tree(suite, here.root)
+    suite, kept = suite_in_tree(suite, here.root), adapters_of(here, adapters)
     every = commits(here, span)
     found: list[tuple[Commit, CommitCosts, list[str]]] = []
     is_whole = True
     with progress or Quiet() as shown:
         try:
-            for each in _walk(here, suite, every, last, shown):
+            for each in _walk(here, suite, every, last, shown, kept):
                 found.insert(0, each)
         except KeyboardInterrupt:
             is_whole = False
@@ -117,7 +124,8 @@ def history(
     if not points and not is_whole:
         raise KeyboardInterrupt
     if not points:
-        raise UsageError(f"no commit of {span} has a cost of these modules: {next(iter(notes), NO_FILE)}")
+        hint = f"; {ADAPT}" if named_files(suite) and not kept else ""
+        raise UsageError(f"no commit of {span} has a cost of these modules: {next(iter(notes), NO_FILE)}{hint}")
     lines = [f"{', '.join(where)}: {reason}" for reason, where in notes.items()]
     modules = {registry.own_name(name) for name in suite.file.modules}
     names = [commit.name for commit in every[::-1]]
@@ -130,7 +138,7 @@ def history(
 
 
 def _walk(
-    here: Tree, suite: Suite, every: Sequence[Commit], last: int, shown: Quiet
+    here: Tree, suite: Suite, every: Sequence[Commit], last: int, shown: Quiet, adapters: Mapping[str, bytes]
 ) -> Iterator[tuple[Commit, "CommitCosts", list[str]]]:
     """The last commits that changed a file which the modules import or read, the newest first, and the costs there.
 
@@ -138,17 +146,21 @@ def _walk(
     oldest, whose files no commit of the range changed, that commit itself stands there.
     """
     places = {commit.name: index for index, commit in enumerate(every)}
-    references = map(Reference.parse, suite.file.modules)
-    named = [each.source for each in references if each.is_file]
+    named = named_files(suite)
     index = 0
     for number in range(last):
         shown.stage(f"commit {number + 1} of at most {last}: {every[index].short} {every[index].subject}")
-        costs, missing = _costs(here, every[index], suite)
-        changed = places.get(last_change(here, every[index].name, {*costs.files, *named}), len(every))
+        costs, missing = _costs(here, every[index], suite, adapters)
+        changed = places.get(last_change(here, every[index].name, {*costs.files, *named} - adapters.keys()), len(every))
         yield every[changed if changed < len(every) else index], costs, missing
         index = changed + 1
         if index >= len(every):
             return
+
+
+def named_files(suite: Suite) -> list[str]:
+    """The files that the suite's modules are named by, from the root of the tree."""
+    return [each.source for each in map(Reference.parse, suite.file.modules) if each.is_file]
 
 
 def _change(before: CommitNumber, after: CommitNumber) -> Number | None:
@@ -176,16 +188,17 @@ class CommitCosts:
     files: list[str] = field(default_factory=list)
 
 
-def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[CommitCosts, list[str]]:
+def _costs(here: Tree, commit: Commit, suite: Suite, adapters: Mapping[str, bytes]) -> tuple[CommitCosts, list[str]]:
     """Costs of each case at a commit, and reasons for modules or cases without any."""
     file = suite.file
     named = [*file.axes.device, *(str(case["device"]) for case in file.cases if "device" in case)]
-    asked = json.dumps([commit.name, file.model_dump(mode="json")], sort_keys=True).encode()
+    digests = {path: hashlib.sha256(content).hexdigest() for path, content in adapters.items()}
+    asked = json.dumps([commit.name, file.model_dump(mode="json"), digests], sort_keys=True).encode()
     sheets = sheets_key(name for name in named if name != "auto")
     cache, key = Cache("history"), asked + sheets + installed_key()
     if kept := cache.read(key):
         return CommitCosts(**json.loads(kept)), []
-    with baseline_tree(here, commit.name) as tree:
+    with baseline_tree(here, commit.name, adapters) as tree:
         costs, missing, is_whole = _counted(tree, suite)
     if is_whole and not missing:
         cache.write(key, json.dumps(vars(costs)).encode())

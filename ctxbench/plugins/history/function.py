@@ -28,6 +28,7 @@ def history(
     threads: Counts | None = None,
     last: int = 20,
     runs: Sequence[str | Path] = (),
+    adapters: Sequence[str | Path] = (),
     suite: str = "ci",
     hparams: Mapping[str, Mapping[str, Any]] | None = None,
     progress: Quiet | None = None,
@@ -41,6 +42,7 @@ def history(
             `ctxbench.run`; times are predicted for a device such as `h100-sxm`.
         last: At most so many commits, the latest of the range that changed a file which the modules import or read.
         runs: Run folders, whose times stand at their commits.
+        adapters: Files of the working tree that each commit gets, such as a wrapper of a block.
         suite: Inputs and settings: a suite's name, or the path of a TOML file.
         hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
         progress: Told of the progress.
@@ -64,7 +66,7 @@ def history(
             suite, modules=modules, hparams=hparams, network=network, shape=shape, dtype=dtype, device=device,
             memory_format=memory_format, execution=execution, threads=threads,
         )  # fmt: skip
-    found = costs.history(loaded, span, last, [*map(Path, runs)], progress)
+    found = costs.history(loaded, span, last, [*map(Path, runs)], progress, adapters)
     result = Result(found, (*table.history_tables(found), *table.sentences(found)))
     if not found.is_whole:
         counted = f"{len(found.commits)} of at most {last} commits are counted, and are kept for the next time"

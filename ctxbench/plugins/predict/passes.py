@@ -41,7 +41,8 @@ class PassTime:
 
     `device_ms` is that of the kernels and of what lies between them, `host_ms` that of the host to launch them; the
     longer one counts. `other_era_ms` is the time with the software of the other era, `default_ms` that in the dtype
-    that PyTorch takes for float32 if nothing is set: TF32 in convolutions where the device has it.
+    that PyTorch takes for float32 if nothing is set: TF32 in convolutions where the device has it. `host_sd` is the
+    error of the host's, a standard deviation of its logarithm.
     """
 
     time: Number
@@ -52,6 +53,7 @@ class PassTime:
     dtype: str
     era: Era
     host_us: float
+    host_sd: float
     host_origin: Literal["assumed", "scaled", "measured"]
     kernels: tuple[PredictedKernel, ...]
 
@@ -140,6 +142,7 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
         dtype=dtype,
         era=era,
         host_us=sheet.host_us or HOST_US,
+        host_sd=host_sd,
         host_origin="assumed" if not sheet.host_us else "measured" if sheet.kernels_ms else "scaled",
         kernels=kernels,
     )

@@ -3,10 +3,11 @@
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ctxbench.base import disk, git
 from ctxbench.base.errors import UsageError, unknown
@@ -98,9 +99,22 @@ def last_change(repository: Tree, commit: str, files: Iterable[str]) -> str:
     return _git(repository.root, "log", "--first-parent", "-1", "--format=%H", commit, "--", *sorted(paths))
 
 
+def adapters_of(repository: Tree, paths: Iterable[str | Path]) -> dict[str, bytes]:
+    """The files that take their place in each commit, by their names from the root. UsageError for one outside."""
+    found = {}
+    for path in map(Path, paths):
+        content, whole = disk.read_bytes(path), disk.whole(path)
+        if not whole.is_relative_to(repository.root.resolve()):
+            raise UsageError(f"the adapter {path} lies outside the repository {repository.root}: put it inside")
+        found[whole.relative_to(repository.root.resolve()).as_posix()] = content
+    return found
+
+
 @contextmanager
-def baseline_tree(repository: Tree, ref: str) -> Iterator[Tree]:
+def baseline_tree(repository: Tree, ref: str, adapters: Mapping[str, bytes] = MappingProxyType({})) -> Iterator[Tree]:
     """The files of the commit `ref` in a temporary folder, which is removed when the context ends.
+
+    `adapters` (see `adapters_of`) stand there instead of the commit's own files, or beside them.
 
     Line ends, filters and symbolic links are as in a checkout of that commit. Submodules are taken from where the
     working tree has them; one that is not checked out there is an empty folder here too. The user's index, files, refs
@@ -114,6 +128,10 @@ def baseline_tree(repository: Tree, ref: str) -> Iterator[Tree]:
         root = folder / "tree"
         disk.make_folder(root)
         _export(repository.root, commit, root, folder / "index")
+        for path, content in adapters.items():
+            disk.make_folder((root / path).parent)
+            (root / path).unlink(missing_ok=True)  # a link would be written through
+            disk.write(root / path, content)
         yield Tree(root, name)
 
 

@@ -51,7 +51,7 @@ Compare = Callable[..., GateResult]
 
 @pytest.fixture(scope="module")
 def environment() -> dict[str, Any]:
-    return {"cpu": "a processor", "gpus": [], "packages": {"torch": "2"}, "torch_threads": 1}
+    return {"cpu": "a processor", "gpus": [], "packages": {"torch": "2"}, "torch_threads": 1, "driver": None}
 
 
 @pytest.fixture
@@ -274,8 +274,50 @@ def test_a_module_that_fixes_a_dtype_is_compared_in_its_own(compare: Compare) ->
 
 
 def test_of_a_device_that_is_not_here_nothing_is_compared(compare: Compare) -> None:
-    (found,) = compare(MINE, MINE, axes='device = ["t4"]').outputs
-    assert found == OutputVerdict("Mine 1x16x8x8 float32 t4", "not compared", "t4 is not here")
+    (found,) = compare(MINE, MINE, axes='device = ["cuda"]').outputs
+    assert found == OutputVerdict("Mine 1x16x8x8 float32 cuda", "not compared", "cuda is not here")
+
+
+TWO_MORE = MINE.replace("return x + ", "x = x.abs() + 1\n        return x + ")
+HERE, ON_T4 = "Mine 1x16x8x8 float32 cpu", "Mine 1x16x8x8 float32 t4"
+
+
+@pytest.mark.parametrize(
+    ("options", "verdict", "code"),
+    [
+        ({}, None, ExitCode.REGRESSED),
+        ({"accepted": {"launches_infer": 1.0, "launches_train": 1.0}}, None, ExitCode.OK),
+        ({"accepted": {"launches_infer": 1.0, "launches_train": 1.0}, "predicted_margin": 0.05}, "regressed", 1),
+        ({"accepted": {"launches_infer": 1.0, "launches_train": 1.0}, "predicted_margin": 9.0}, "ok", ExitCode.OK),
+    ],
+)
+def test_launches_are_compared_exactly_and_predicted_times_decide_only_if_asked(
+    compare: Compare, options: dict[str, Any], verdict: str | None, code: ExitCode
+) -> None:
+    result = compare(MINE, TWO_MORE, axes='device = ["cpu", "t4"]', must_match=False, **options)
+    infer, train = sorted((row for row in result.rows if row.row.case == ON_T4), key=lambda row: row.row.mode)
+    launches = {each.quantity: each.difference for each in result.exact}
+    assert launches == {"launches_infer": 2, "launches_train": 2}
+    assert {each.case for each in result.exact} == {ON_T4}
+    assert [each.case for each in result.outputs] == [HERE]
+    assert (infer.status, infer.verdict, result.exit_code) == ("predicted", verdict, code)
+    assert 0.05 < infer.change.low < infer.change.value < infer.change.high < 2
+    assert train.change.value < infer.change.value
+    assert infer.reason.startswith("predicted for Tesla T4, not measured; the change alone is told")
+    assert result.compared == 3  # parameters once, the launches of both modes
+
+
+def test_the_same_kernels_are_ok_and_outputs_are_computed_here(compare: Compare) -> None:
+    result = compare(MINE, f"{MINE}\nTIMES = 1\n", axes='device = ["t4"]')
+    assert [(row.status, row.verdict, row.change.value) for row in result.rows] == [("predicted", "ok", 0.0)] * 2
+    assert (result.outputs[0].verdict, result.exact, result.exit_code) == ("same", (), ExitCode.OK)
+
+
+def test_a_pass_that_cannot_be_predicted_says_on_which_side(compare: Compare) -> None:
+    reads = MINE.replace("        return", "        assert x.abs().max().item() < 1e6\n        return")
+    result = compare(reads, MINE, axes='device = ["t4"]')
+    assert {row.status for row in result.rows} == {"not compared"}
+    assert all(row.reason.startswith("no time is predicted: in the baseline, ") for row in result.rows)
 
 
 def test_what_the_budget_did_not_reach_is_named(compare: Compare) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,8 +177,8 @@ class Remembering(Forked):
 
 @pytest.fixture
 def repository(shared_repository: Path, head: Tree, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def of_ref(here: Tree, ref: str) -> AbstractContextManager[Tree]:
-        return nullcontext(head) if ref == "HEAD" else baseline_tree(here, ref)
+    def of_ref(here: Tree, ref: str, adapters: Mapping[str, bytes]) -> AbstractContextManager[Tree]:
+        return nullcontext(head) if ref == "HEAD" and not adapters else baseline_tree(here, ref, adapters)
 
     monkeypatch.setattr(check, "ForkServer", Remembering)
     monkeypatch.setattr(check, "baseline_tree", of_ref)
@@ -293,7 +294,9 @@ def test_what_cannot_be_accepted_is_said(text: str, sentence: str) -> None:
 
 
 def test_a_suite_that_accepts_what_is_no_metric_is_refused(repository: Path, ask: Ask) -> None:
-    with pytest.raises(UsageError, match=r"tiny\.toml: \[gate\] accept 'speed' \(known: macs, memory, params"):
+    with pytest.raises(
+        UsageError, match=r"tiny\.toml: \[gate\] accept 'speed' \(known: launches, macs, memory, params"
+    ):
         ask("same.py:Same", gate='[gate]\naccept = ["speed"]')
 
 
@@ -358,10 +361,10 @@ def test_every_kind_of_change_at_once(repository: Path, ask: Ask) -> None:
     assert "unknown class in" in rows["Renamed"].reason
     assert "No module named 'no_such_package'" in rows["Broken"].reason
     assert rows["Stuck"].reason.startswith("error: ValueError: no longer (stuck.py, line ")
-    assert rows["Mended"].reason.startswith(f"new: in {result.baseline}, loading ")
+    assert rows["Mended"].reason.startswith(f"in {result.baseline}, loading ")
     assert "No module named 'no_such_package'" in rows["Mended"].reason
     assert rows["Unstuck"].reason.startswith(f"{result.baseline} fails: error: ValueError: not yet (unstuck.py, line ")
-    assert rows["Fresh"].reason.startswith(f"new: in {result.baseline}, there is no file fresh.py; now params 2, macs ")
+    assert rows["Fresh"].reason.startswith(f"in {result.baseline}, there is no file fresh.py (")
     assert result.exit_code == ExitCode.BROKEN
     assert {row.case.split()[0] for row in FakePairs.asked} == {"Same"}
 
@@ -388,7 +391,43 @@ def test_without_a_clock_a_new_module_leaves_the_others_verdict(repository: Path
     result = ask("same.py:Same", "fresh.py:Fresh")
     assert result.exit_code == ExitCode.OK
     assert [row.status for row in result.rows] == ["ok (new)"]
-    assert result.compared == 5
+    assert "fresh.py (if it wraps a block that is there: --adapter fresh.py); now" in result.rows[0].reason
+    assert (result.compared, [note for note in result.notes if "compared" in note]) == (5, [])
+
+
+WRAPPER = """
+from {source} import {name}
+
+def make(channels, times=1):
+    return {name}(channels)
+"""
+
+
+@pytest.fixture
+def wrapper(repository: Path) -> Iterator[Path]:
+    path = repository / "bench" / "wrap.py"
+    path.parent.mkdir()
+    path.write_text(WRAPPER.format(source="grown", name="Grown"))
+    yield path
+    shutil.rmtree(path.parent)
+
+
+@pytest.mark.usefixtures("wrapper")
+def test_a_wrapper_of_the_working_tree_serves_both_sides(ask: Ask) -> None:
+    alone = ask("bench/wrap.py:make")
+    assert [row.status for row in alone.rows] == ["ok (new)"]
+    result = ask("bench/wrap.py:make", adapters=["bench/wrap.py"], accepted={"params": 1.0})
+    assert [(each.baseline, each.candidate) for each in result.exact] == [(2, 3)]
+    assert (result.rows, result.compared) == ((), 5)
+
+
+def test_an_adapter_that_cannot_be_in_each_commit_is_refused(repository: Path, ask: Ask, tmp_path: Path) -> None:
+    outside = tmp_path / "wrap.py"
+    outside.write_text(WRAPPER.format(source="grown", name="Grown"))
+    with pytest.raises(UsageError, match=r"the adapter .*wrap\.py lies outside the repository .*: put it inside"):
+        ask("same.py:Same", adapters=[outside])
+    with pytest.raises(UsageError, match=r"there is no file none\.py"):
+        ask("same.py:Same", adapters=["none.py"])
 
 
 def test_code_and_outputs_that_are_the_same_need_no_time(
@@ -588,7 +627,7 @@ def test_a_baseline_whose_module_would_be_the_working_tree_s_is_not_compared(els
     (row,) = result.rows
     file = elsewhere / "python" / "elsewhere_package.py"
     assert (label_of(result, row.row), row.status) == ("Elsewhere", "not compared")
-    assert row.reason == f"new: its module would come from {file}"
+    assert row.reason == f"in {result.baseline}, its module would come from {file}"
     assert result.compared == 5
 
 

@@ -119,9 +119,20 @@ def test_only_commits_that_change_what_the_module_imports_or_reads_stand_in_it(
     assert [found.commits[point.index].subject for point in times.points] == ["the helper"]
 
 
+def test_a_wrapper_of_the_working_tree_is_in_each_commit(names: list[str], ask: Ask) -> None:
+    Path("wrap.py").write_text("from module import Mine\n\ndef make(channels):\n    return Mine(channels)\n")
+    suite = load("ci", Overrides(modules=["wrap.py:make"], conditions={"shape": [(1, 16, 8, 8)]}))
+    with pytest.raises(UsageError, match=r"no file wrap\.py; --adapter FILE gives each commit a file of your working"):
+        history(suite)
+    found = history(suite, adapters=["wrap.py"])
+    assert [each.subject for each in found.commits] == [*TEXTS]
+    (params,) = [series for series in found.series if series.quantity == "params"]
+    assert [point.number.value for point in params.points] == [2, 2, 3, 3]
+
+
 def test_ctrl_c_leaves_what_is_counted(names: list[str], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = [made.CommitCosts({"Mine": {"params": [2]}})]
-    monkeypatch.setattr(made, "_costs", lambda here, commit, suite: (counted.pop(), []) if counted else interrupt())
+    monkeypatch.setattr(made, "_costs", lambda *_: (counted.pop(), []) if counted else interrupt())
     with pytest.raises(Stopped, match="interrupted; 1 of at most 20 commits are counted, and are kept") as stop:
         function.history("module.py:Mine")
     (table,) = stop.value.result.tables
@@ -159,7 +170,7 @@ def test_another_data_sheet_has_the_times_predicted_anew(names: list[str], ask: 
 
 def test_remarks_on_the_last_numbers_are_told(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     costs = {name: made.CommitCosts({"Mine": {"params": [2]}}, [f"a remark on {name}"]) for name in names[:-1]}
-    monkeypatch.setattr(made, "_costs", lambda here, commit, suite: (costs.get(commit.name, made.CommitCosts()), []))
+    monkeypatch.setattr(made, "_costs", lambda here, commit, *_: (costs.get(commit.name, made.CommitCosts()), []))
     assert history(SUITE).notes == (f"a remark on {names[-2]}",)
 
 
@@ -197,17 +208,19 @@ def keys_of_each_input(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """An input of what is counted, which is changed once, and the key and the folder that it then has."""
     known: list[bytes] = []
     monkeypatch.setattr(made, "_counted", lambda tree, suite: (made.CommitCosts(), [], True))
-    monkeypatch.setattr(made, "baseline_tree", lambda here, name: nullcontext(here))
+    monkeypatch.setattr(made, "baseline_tree", lambda here, name, adapters: nullcontext(here))
     monkeypatch.setattr(Cache, "read", lambda self, key: known.append(f"{self._path(key)}".encode()))
     monkeypatch.setattr(Cache, "write", lambda self, key, content: None)
     usual = SUITE.file.model_copy(update={"axes": SUITE.file.axes.model_copy(update={"device": ["s.toml"]})})
 
-    def key(commit_name: str = "a", file: Any = usual) -> bytes:
-        made._costs(Tree(root, "here"), Commit(commit_name, "day", "subject"), replace(SUITE, file=file))
+    def key(commit_name: str = "a", file: Any = usual, adapter: bytes = b"") -> bytes:
+        commit = Commit(commit_name, "day", "subject")
+        made._costs(Tree(root, "here"), commit, replace(SUITE, file=file), {"wrap.py": adapter})
         return known[-1]
 
     yield "nothing", key()
     yield "commit", key("b")
+    yield "adapter", key(adapter=b"TIMES = 1")
     changes: dict[str, Any] = {
         "modules": ["module.py:Other"],
         "metrics": ["params"],
@@ -249,7 +262,7 @@ def test_each_input_of_a_count_changes_its_key(tmp_path: Path, monkeypatch: pyte
     found = dict(keys_of_each_input(tmp_path, monkeypatch))
     assert {*CONDITIONS} <= {*found}
     twice = {name for name, key in found.items() if [*found.values()].count(key) > 1}
-    assert (twice, len(found)) == (set(), 21)
+    assert (twice, len(found)) == (set(), 22)
 
 
 DAMAGES = (b"{}", b"[]", b"null", b'{"Mine": {"params": [999]}}', b"[" * 200_000, b"", b"\xff", None)

@@ -1,0 +1,69 @@
+"""How a change of a module moves its predicted time, and what of the errors of both sides is left."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ctxbench.base.call_sites import CallSite
+from ctxbench.base.number import CONFIDENCE_SDS, HOST_OWN_SD, ratio
+from ctxbench.plugins.predict.change import change_of
+from ctxbench.plugins.predict.operators import Operator, operators_of
+from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.sheet import sheet
+from ctxbench.plugins.predict.work import Work
+
+
+class Adds(nn.Module):
+    """A convolution, and so many sums."""
+
+    def __init__(self, sums: int) -> None:
+        super().__init__()
+        self.first, self.sums = nn.Conv2d(64, 64, 1), sums
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.first(x)
+        for _ in range(self.sums):
+            y = y + x
+        return y
+
+
+def operators(sums: int, size: int) -> list[Operator]:
+    return operators_of(Adds(sums).to("meta"), torch.empty(8, 64, size, size, device="meta"), mode="infer")
+
+
+def small(name: str) -> Operator:
+    return Operator(name, "forward", CallSite(), (Work("elementwise", 4096),))
+
+
+def test_the_host_s_error_for_what_both_start_cancels() -> None:
+    before = [small("mul")] * 20
+    now = before + [small("add")] * 8
+    on = sheet("t4").model_copy(update={"host_us": 1e4})  # so slow a host that it decides whatever the kernels take
+    found = change_of(time_of(before, on), time_of(now, on), (before, now))
+    error = CONFIDENCE_SDS * HOST_OWN_SD * math.hypot(20 / 28 - 1, 8 / 28)
+    assert found.value == pytest.approx(1.4)
+    assert found.ends == pytest.approx((1.4 * math.exp(-error), 1.4 * math.exp(error)))
+
+
+@pytest.mark.parametrize("size", [8, 256])
+def test_an_addition_has_a_narrower_band_than_the_ratio_of_two_other_passes(size: int) -> None:
+    before, now = operators(2, size), operators(4, size)
+    first, second = (time_of(each, sheet("t4")) for each in (before, now))
+    found = change_of(first, second, (before, now))
+    apart = ratio(second.time, first.time)
+    assert found.value == apart.value > 1
+    assert apart.low < found.low < found.value < found.high < apart.high
+
+
+def test_the_same_operators_take_exactly_as_long() -> None:
+    before = operators(2, 16)
+    time = time_of(before, sheet("t4"))
+    assert change_of(time, time, (before, before)).ends == (1.0, 1.0)
+
+
+def test_of_a_pass_without_kernels_there_is_no_change() -> None:
+    before = operators(2, 16)
+    empty = time_of([], sheet("t4"))
+    assert math.isnan(change_of(empty, time_of(before, sheet("t4")), ([], before)).value)
