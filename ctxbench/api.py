@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from ctxbench import registry
-from ctxbench.base.errors import unknown
+from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.number import Number
 from ctxbench.engine.cache import Cache, is_own, libraries
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.case import Case, one_case
-from ctxbench.model.conditions import CONDITIONS, Counts, Names, Shapes
+from ctxbench.model.conditions import CONDITIONS, Counts, Names, Shape, Shapes
 from ctxbench.model.read_suite import Overrides
 from ctxbench.model.read_suite import load as load_suite
+from ctxbench.plugin import loaded
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.result import Result
 from ctxbench.table.shown import Shown
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     # A name (a key, `path.py:Class`, `package.module:Class`), a class, a function of the number of channels, or an
     # instance.
     Module = str | Callable[..., nn.Module]
+
+# Side in pixels of an image that a detector takes.
+IMAGE_SIDE = 640
 
 
 @dataclass(frozen=True, repr=False)
@@ -244,6 +248,18 @@ def overrides_of(
     measured = {**(measure or {}), **({} if processes is None else {"processes": processes})}
     wanted = None if metrics is None else [*metrics]
     return Overrides(module_names(modules), conditions_of(conditions), wanted, hparams or {}, measured, also_on)
+
+
+def inputs_at(at: str, side: int | None) -> tuple[dict[str, Shape], dict[str, Any]]:
+    """Input of one image by the name of each place in a network, and keys of `[measure]` that let rows tell theirs.
+
+    `side` is that of the network's image in pixels, IMAGE_SIDE where it is None. UsageError for an unknown place.
+    """
+    finders = loaded("places")
+    if not finders:
+        raise UsageError(f"--at {at}: no plugin that knows places of networks is installed")
+    shapes, settings = finders[0](at, IMAGE_SIDE if side is None else side)
+    return shapes, settings
 
 
 def suite_of(name: str, **arguments: Any) -> "Suite":

@@ -67,6 +67,9 @@ class Plugin:
     # here from others, as texts: a part of the key of what is kept.
     workspaces: Sequence[str] = ()
     libraries: Sequence[str] = ()
+    # Inputs: a function of the name of a place in a network and the side of its image in pixels, which returns input
+    # shapes by the names of places, and the keys of `[measure]` that let rows tell theirs.
+    places: Sequence[str] = ()
     # Kept: functions of the `RunFolder` of a run that ends, which give keys of its run.json.
     finished: Sequence[str] = ()
     # Shown. Tables and lines are functions of a `RunData`, with their order: those of a report, those that `run`

@@ -71,6 +71,10 @@ class IsolatedLoader:
         self._say_once(*printed)
         return told[0]
 
+    def asked(self, source: str, question: str, kind: Any, *arguments: Any) -> Any:
+        """Answer of a child that imports a source. UsageError if that fails."""
+        return self._load(source, question, kind, *arguments)[0][0]
+
     def tell_calls(self, cases: "Iterable[Case]") -> None:
         """Say once the call that builds each block of a person's own; of one that cannot be built, its case tells."""
         for case in cases:

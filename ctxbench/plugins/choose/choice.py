@@ -35,7 +35,8 @@ class Candidate:
 
     `mixes` is whether it lets positions differ in what they get, `local` the mark of a local block; `batch` is the
     largest that fits, if it was asked for;
-    `told` are sentences on the libraries that were asked for the peak.
+    `told` are sentences on the libraries that were asked for the peak. `place` is the name of its input in a network,
+    `slow` why its time may be above the one that is there.
     `defaults` has, for each device, PyTorch's own default over the time in float32 without TF32, where they differ.
     """
 
@@ -48,6 +49,8 @@ class Candidate:
     batch: int | None = None
     told: Sequence[str] = ()
     defaults: Mapping[str, float] = field(default_factory=dict)
+    place: str = ""
+    slow: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -109,7 +112,21 @@ def local_of(case: Case) -> str:
 
 def conditions_of(candidate: Candidate) -> str:
     """Conditions of a candidate's prediction, for a person; without the device."""
-    return ", ".join(phrases({name: [getattr(candidate.case, name)] for name in CONDITIONS if name != "device"}))
+    text = ", ".join(phrases({name: [getattr(candidate.case, name)] for name in CONDITIONS if name != "device"}))
+    return f"{candidate.place}: {text}" if candidate.place else text
+
+
+def above(candidate: Candidate, most: float | None) -> str:
+    """Reason why a candidate's time may be above so many ms on a device; "" where each whole band is within them."""
+    if most is None:
+        return ""
+    parts = {}
+    for device, time in candidate.times.items():
+        if time.unknown:
+            parts[device] = f"not known whether within {most:g} ms"
+        elif time.high > most:
+            parts[device] = f"{'' if time.low > most else 'perhaps '}above {most:g} ms"
+    return "; ".join(f"{device}: {why}" if len(candidate.times) > 1 else why for device, why in parts.items())
 
 
 def _column(mode: Mode) -> str:
@@ -118,8 +135,8 @@ def _column(mode: Mode) -> str:
 
 def ordered(found: Sequence[Candidate], limit: int, device: str) -> tuple[list[Candidate], list[Candidate]]:
     """Fitting candidates by time on a device, and the others by excess; those without a time come last."""
-    fits = [each for each in found if each.memory is not None and not each.excess(limit)]
-    rest = [each for each in found if each.memory is None or each.excess(limit)]
+    fits = [each for each in found if each.memory is not None and not each.excess(limit) and not each.slow]
+    rest = [each for each in found if each not in fits]
     fits.sort(key=lambda each: each.times[device].value if device in each.times else float("inf"))
     return fits, sorted(rest, key=lambda each: (each.memory is None, each.excess(limit)))
 
@@ -155,15 +172,21 @@ def batch_within(
 
 
 def answer(
-    found: Sequence[Candidate], limit: int, devices: Sequence[str], mode: Mode, owner: str = ""
+    found: Sequence[Candidate],
+    limit: int,
+    devices: Sequence[str],
+    mode: Mode,
+    owner: str = "",
+    within_ms: float | None = None,
 ) -> Iterator[Table | str]:
     """Tables of fitting and other candidates under each of the conditions, and notes for the reader.
 
-    `owner` is the device whose whole memory is the limit, if no other limit was given.
+    `owner` is the device whose whole memory is the limit, if no other limit was given; `within_ms` is that of times.
     """
     whose = f" (the memory of {owner})" * bool(owner)
+    times = "predicted ms [80 % band]" + ("" if within_ms is None else f", all of it within {within_ms:g} ms")
     for text in dict.fromkeys(map(conditions_of, found)):
-        yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB{whose} on CUDA, predicted ms [80 % band]"
+        yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB{whose} on CUDA, {times}"
         yield from _by_kind([each for each in found if conditions_of(each) == text], limit, devices)
         yield "=: statistically tied with the fastest one that fits on this device."
         if any(time.unknown for each in found for time in each.times.values()):
@@ -218,7 +241,7 @@ def _table(found: Sequence[Candidate], limit: int, devices: Sequence[str], title
         tied = [device for device in times if each in fits and is_tied(each, fits, device)]
         cells = [times.get(device, "") + " =" * (device in tied) for device in devices]
         over = each.excess(limit)
-        why = f"{_mib(over)} MiB too much" if over else each.reason or _not_known(each.times)
+        why = f"{_mib(over)} MiB too much" if over else each.slow or each.reason or _not_known(each.times)
         memory = "" if each.memory is None else _mib(each.memory)
         name = f"{each.case.title} [{each.local}]" if each.local else each.case.title
         rows.append((name, memory, *cells, *[str(each.batch)] * has_batch, *published, why))

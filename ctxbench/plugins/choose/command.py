@@ -32,7 +32,7 @@ Memory = Annotated[
     str | None,
     typer.Option(metavar="SIZE", help="Memory that is there, such as 2GiB; default: the smallest of the devices' own."),
 ]
-ShapeOption = Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")]
+ShapeOption = Annotated[str | None, typer.Option(metavar="B,C,H,W", help="Input shape.")]
 Devices = Annotated[str, typer.Option(metavar="DEVICE[,DEVICE]", help="Such as a100-40gb,t4, or a TOML file.")]
 
 

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 
 def choose(
-    shape: OneShape,
+    shape: OneShape | None,
     device: Names,
     memory: int | None = None,
     *,
+    at: str | None = None,
+    imgsz: int | None = None,
+    within_ms: float | None = None,
     network: Names | None = None,
     dtype: Names | None = None,
     mode: str = "train",
@@ -39,9 +42,12 @@ def choose(
     """Find the modules that fit into a memory at an input, the fastest first. All is predicted; nothing is measured.
 
     Args:
-        shape: Input shape (B, C, H, W).
+        shape: Input shape (B, C, H, W); None with `at`.
         device: Devices with a data sheet, such as `a100-40gb`, or TOML files, one or several.
         memory: Memory that is there, in bytes; default: the smallest of the devices' own.
+        at: A place of a network instead of a shape, such as `yolo11n:P5`, as `ctxbench.compare` takes it.
+        imgsz: Side of the network's image at `at` in pixels; default: 640.
+        within_ms: Time that is there, in ms: a block fits if its whole band is within it on each device.
         network, dtype: One value of each condition, or several.
         mode: train or infer.
         modules: Names (keys, `path.py:Class`, `package.module:Class`), classes, functions of the number of channels, or
@@ -76,13 +82,21 @@ def choose(
             )
         sheet(name)
     limit, owner = (memory, "") if memory is not None else _least_memory(devices)
+    if (at is None) == (shape is None):
+        raise UsageError("name the input either by --shape, such as 1,512,64,64, or by --at, such as yolo11n:P5")
+    if within_ms is not None and not within_ms > 0:
+        raise UsageError(f"--within-ms {within_ms:g} is no time in ms, such as 0.5")
+    places = {} if at is None else api.inputs_at(at, imgsz)[0]
+    if imgsz is not None and not places:
+        raise UsageError("--imgsz goes with --at")
+    names = {given: place for place, given in places.items()}
     with IsolatedLoader():
         suite = api.suite_of(
             "field",
             modules=modules or ["*"],
             hparams=hparams,
             network=network,
-            shape=shape,
+            shape=shape if at is None else list(places.values()),
             dtype=dtype,
             device=devices,
         )
@@ -91,13 +105,14 @@ def choose(
         executor, found = CachedExecutor(server), []
         cases = [case for case in suite.cases() if local == "yes" or not choice.local_of(case)]
         for each in choice.candidates(cases, mode, suite.file.measure, executor, shown):
+            each = replace(each, place=names.get(each.case.shape, ""), slow=choice.above(each, within_ms))
             if largest_batch:
                 shown.stage(f"the largest batch of {each.case.title}")
                 each = replace(
                     each, batch=choice.batch_within(limit, each, devices, mode, suite.file.measure, executor)
                 )
             found.append(each)
-    return Result(found, tuple(choice.answer(found, limit, devices, mode, owner)))
+    return Result(found, tuple(choice.answer(found, limit, devices, mode, owner, within_ms)))
 
 
 def _least_memory(devices: Sequence[str]) -> tuple[int, str]:

@@ -23,7 +23,12 @@ Candidates = Annotated[
 ]
 Registered = Annotated[
     str | None,
-    typer.Option("--modules", "--module", metavar="NAME[,NAME]", help="Registry modules beside them; default: all."),
+    typer.Option(
+        "--modules",
+        "--module",
+        metavar="NAME[,NAME]",
+        help="Registry modules beside them; default: all, none with --at.",
+    ),
 ]
 
 

@@ -17,7 +17,7 @@ from ctxbench.engine.one_process import CaseOutcome, Executor
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import run_suite
 from ctxbench.model.case import EMPTY, Case
-from ctxbench.model.conditions import COLUMNS, from_columns, phrases
+from ctxbench.model.conditions import COLUMNS, SHAPE, Shape, from_columns, phrases
 from ctxbench.model.grid import Suite
 from ctxbench.model.hparams import combinations
 from ctxbench.model.messages import Sample, TimelineStep
@@ -234,11 +234,13 @@ def expected_s(suite: Suite) -> tuple[int, float]:
     )
 
 
-def rankings(run: RunFolder) -> list[Ranking]:
+def rankings(run: RunFolder, places: Mapping[str, Shape] | None = None) -> list[Ranking]:
     """The rows of a run as standings, for each input and condition; memory is what a GPU showed, else predicted.
 
-    Rows of other executions are beside those of eager, where there are such.
+    Rows of other executions are beside those of eager, where there are such. `places` are inputs by their names, with
+    which the rankings begin.
     """
+    named = {shape: f"{place}: " for place, shape in (places or {}).items()}
     candidates: list[str] = run.meta["candidates"]
     found: dict[tuple[Any, ...], dict[str, Ranking]] = {}
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -252,7 +254,9 @@ def rankings(run: RunFolder) -> list[Ranking]:
         swept = {module: _swept(rows, module) for module in candidates}
         standings = [_standing(row, columns, swept) for row in rows]
         beside = tuple(rows[0][column] for column in COLUMNS if column != "execution")
-        found.setdefault(beside, {})[rows[0]["execution"]] = Ranking(_condition(rows[0]), memory, standings)
+        name = named.get(tuple(rows[0][column] for column in SHAPE.columns), "")
+        ranking = Ranking(f"{name}{_condition(rows[0])}", memory, standings, is_place=bool(name))
+        found.setdefault(beside, {})[rows[0]["execution"]] = ranking
     return [ranking for own in found.values() for ranking in _beside_eager(own)]
 
 

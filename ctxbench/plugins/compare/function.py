@@ -12,7 +12,7 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.engine.isolated import tell_calls
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import machine
-from ctxbench.model.conditions import Counts, Names, Shapes
+from ctxbench.model.conditions import Counts, Names, Shape, Shapes
 from ctxbench.model.hparams import of_configs
 from ctxbench.model.read_suite import load
 from ctxbench.plugin import loaded
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from ctxbench.api import Module
 
+# At a place of a network: the metrics, and the card of the predicted times if none is named.
+AT_A_PLACE, CARD = ("params", "macs", "memory"), "t4"
+
 
 def compare(
     candidates: "Sequence[Module] | Module",
@@ -36,6 +39,8 @@ def compare(
     *,
     network: Names | None = None,
     shape: Shapes | None = None,
+    at: str | None = None,
+    imgsz: int | None = None,
     dtype: Names | None = None,
     device: Names | None = None,
     memory_format: Names | None = None,
@@ -58,14 +63,17 @@ def compare(
     """Verify new modules, measure them beside those of the registry, and rank them all.
 
     A candidate that fails a check without which its numbers would be wrong is left out, but with `anyway`. What is None
-    keeps the suite's value.
+    keeps the suite's value. At a place of a network all is counted and predicted, and nothing is measured.
 
     Args:
         candidates: Names (`path.py:Class`, `package.module:Class`, keys), classes, functions of the number of
             channels, or instances. Their code is run.
-        modules: Registry modules beside them; default: all.
+        modules: Registry modules beside them; default: all, and none at a place of a network.
         network, shape, dtype, device, memory_format, execution, threads: Conditions instead of the suite's, as in
             `ctxbench.run`.
+        at: A place of a network instead of a shape: `yolo11n` (all its places), `yolo11n:P5`, `resnet50:stage3`,
+            `my_net.yaml:model.10`, `my_net.py:Net:layer3`.
+        imgsz: Side of the network's image at `at` in pixels; default: 640.
         suite: Inputs and settings: a suite's name, or the path of a TOML file.
         also_on: Devices beside the suite's whose times are predicted, such as `["h100-sxm"]`.
         metrics: Names of metrics instead of the suite's.
@@ -95,6 +103,16 @@ def compare(
     from ctxbench.report.run_data import RunData
 
     names, earlier = api.module_names(candidates) or [], Path(reuse) if reuse else None
+    places: Mapping[str, Shape] = {}
+    if at is not None:
+        if shape is not None or network is not None:
+            raise UsageError("--at tells the input: leave out --shape and --network")
+        places, told = api.inputs_at(at, imgsz)
+        shape, measure = list(places.values()), {**told, **(measure or {})}
+        metrics, device, also_on = metrics or AT_A_PLACE, device or also_on or CARD, ()
+        modules = modules if modules is not None else ()
+    elif imgsz is not None:
+        raise UsageError("--imgsz goes with --at")
     conditions = {
         "network": network, "shape": shape, "dtype": dtype, "device": device, "memory_format": memory_format,
         "execution": execution, "threads": threads,
@@ -134,7 +152,7 @@ def compare(
         out=Path(out) if out else None, reporter=reporter,
     )  # fmt: skip
     parts: list[Table | str] = []
-    for ranking in comparison.rankings(finished):
+    for ranking in comparison.rankings(finished, places):
         parts += [ranking_table(ranking, rank_by), *sentences(ranking.standings)]
         parts += [execution_table(ranking)] if ranking.others else []
     parts += comparison.abilities(finished)

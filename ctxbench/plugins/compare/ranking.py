@@ -41,13 +41,15 @@ class Standing:
 class Ranking:
     """The rows of one input and condition, candidates first; `memory` says how their memory was obtained.
 
-    `others` are the same rows by other executions, whose times stand beside those of eager.
+    `others` are the same rows by other executions, whose times stand beside those of eager. At a place of a network
+    (`is_place`), memory is shown for both modes.
     """
 
     condition: str
     memory: str
     standings: Sequence[Standing]
     others: Mapping[str, Sequence[Standing]] = field(default_factory=dict)
+    is_place: bool = False
 
     @property
     def settings(self) -> list[str]:

@@ -40,7 +40,10 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
         (TableColumn("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
     ]
     timed = [key for key, each in quantities().items() if each.has_interval]
-    for key in dict.fromkeys([*axes_of_front(standings), *timed, *asked_for(), rank_by]):
+    costs = [*axes_of_front(standings), *timed, *asked_for(), rank_by]
+    if ranking.is_place:
+        costs = [key for key, each in quantities().items() if key in costs or each.measured_column]
+    for key in dict.fromkeys(costs):
         if any(key in row.values for row in rows):
             filled += _columns(quantity(key), rows, candidate, notes)
     shown = {column.key: _unit(column.key, rows) for column, _ in filled if column.origin == "measured"}

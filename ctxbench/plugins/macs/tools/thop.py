@@ -7,6 +7,7 @@ from torch import nn
 
 from ctxbench.plugins.macs.tools.calls import Calls, LayerCall, LayerRule, Tool, by_layers, layers
 from ctxbench.plugins.macs.tools.functions import recurrent
+from ctxbench.plugins.macs.watch import UncountableError
 
 
 def _convolution(call: LayerCall) -> int:
@@ -74,6 +75,20 @@ SIDE = 32
 def _at_32(calls: Calls) -> int:
     _, channels, height, width = calls.shape
     return 2 * _count(calls.at((1, channels, SIDE, SIDE))) * height * width // SIDE**2
+
+
+def printed_of_image(calls: Calls, side: int) -> int:
+    """FLOPs that ultralytics adds for a block that stands in a network, whose image has this side in pixels.
+
+    The image of 32 x 32 is that of the network, so the block's map is smaller; where the block does not take it, the
+    count is of the whole image.
+    """
+    _, channels, height, width = calls.shape
+    small = (1, channels, max(1, height * SIDE // side), max(1, width * SIDE // side))
+    try:
+        return 2 * _count(calls.at(small)) * side**2 // SIDE**2
+    except UncountableError:
+        return 2 * _count(calls)
 
 
 AT_32 = replace(

@@ -1,0 +1,68 @@
+"""Maps that a part of a person's network gets, found by a pass without data."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ctxbench.base.errors import UsageError, text_of, unknown
+from ctxbench.meta.on_meta import on_meta
+from ctxbench.model.conditions import Shape
+from ctxbench.registry.load import import_source
+from ctxbench.registry.reference import Reference
+
+
+def inputs_of(network: Reference, part: str, side: int) -> list[Shape]:
+    """Shapes of the maps that a submodule gets when the network takes an image [1, 3, side, side].
+
+    UsageError if the network cannot be made, has no such part, or gives it no map.
+    """
+    model = _made(network)
+    parts = dict(model.named_modules())
+    if not part or part not in parts:
+        raise unknown(f"part of {network.name}", part, [name for name in parts if name])
+    found: list[Shape] = []
+
+    def keep(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        found.extend(shape for shape in _maps([*given, *named.values()]) if shape not in found)
+
+    model = on_meta(model).eval()
+    model.get_submodule(part).register_forward_pre_hook(keep, with_kwargs=True)
+    try:
+        with torch.inference_mode():
+            model(torch.empty(1, 3, side, side, device="meta"))
+    except Exception as error:
+        if not found:  # what lies behind the part is not asked for
+            raise UsageError(
+                f"{network.name} does not take an image [1, 3, {side}, {side}]: {text_of(error)}"
+            ) from None
+    if not found:
+        raise UsageError(f"{part} of {network.name} gets no map [B, C, H, W] in a pass")
+    return found
+
+
+def _made(network: Reference) -> nn.Module:
+    """The network: an instance, or what a class or a function makes without arguments."""
+    source = import_source(network.source)
+    found = getattr(source, network.name, None)
+    if found is None:
+        raise unknown(f"network in {network.source}", network.name, [n for n in vars(source) if not n.startswith("_")])
+    if isinstance(found, type) or not isinstance(found, nn.Module):
+        try:
+            found = found()
+        except TypeError as error:
+            advice = "name a function that makes it without arguments"
+            raise UsageError(f"{network} cannot be made: {text_of(error)}; {advice}") from None
+    if not isinstance(found, nn.Module):
+        raise UsageError(f"{network} makes no torch.nn.Module")
+    return found
+
+
+def _maps(given: Sequence[Any]) -> Iterator[Shape]:
+    for each in given:
+        if isinstance(each, Tensor) and each.dim() == 4:
+            batch, channels, height, width = each.shape
+            yield batch, channels, height, width
+        elif isinstance(each, list | tuple):
+            yield from _maps(each)
