@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
-
 from ctxbench import registry
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.number import Number
-from ctxbench.engine.cache import Cache, is_own, libraries
-from ctxbench.engine.isolated import IsolatedLoader
+from ctxbench.engine.isolated import IsolatedLoader, Keep
 from ctxbench.model.case import Case, one_case
 from ctxbench.model.conditions import CONDITIONS, Counts, Names, Shape, Shapes
 from ctxbench.model.read_suite import Overrides
@@ -24,7 +21,6 @@ from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.result import Result
 from ctxbench.table.shown import Shown
 from ctxbench.table.table import Table, plain_table
-from ctxbench.worker.lines import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -284,25 +280,15 @@ def case_of(module: "Module", hparams: Mapping[str, Any] | None, **conditions: A
 
 
 def answer(
-    loader: IsolatedLoader, case: Case, question: str, *arguments: Any, keep: bool
+    loader: IsolatedLoader, case: Case, question: str, *arguments: Any, keep: Keep
 ) -> tuple[Number | None, list[Table | str]]:
-    """Output of a child about a case: the number in its first item, and its tables and sentences.
-
-    What is to be kept, and is about a module that ctxbench brings, no child is asked again.
-    """
-    kept, form = Cache("answered"), TypeAdapter(list[Shown])
-    key = plain([question, case, *arguments, libraries()]).encode()
-    if (keep := keep and is_own(case)) and (text := kept.read(key)):
-        found = form.validate_python(json.loads(text))
-    else:
-        found = loader.ask(case, question, list[Shown], *arguments)
-        if keep:
-            kept.write(key, plain(found).encode())
+    """Output of a child about a case: the number in its first item, and its tables and sentences."""
+    found = loader.ask(case, question, list[Shown], *arguments, keep=keep)
     return found[0].value, [plain_table(each.columns, each.rows) if each.columns else each.text for each in found]
 
 
-def number(loader: IsolatedLoader, case: Case, question: str, *arguments: Any, keep: bool) -> Result[Number]:
-    """Result with the number that a child gives about a case, or gave if it is to be kept."""
+def number(loader: IsolatedLoader, case: Case, question: str, *arguments: Any, keep: Keep) -> Result[Number]:
+    """Result with the number that a child gives about a case."""
     value, parts = answer(loader, case, question, *arguments, keep=keep)
     assert value is not None
     return Result(value, tuple(parts))

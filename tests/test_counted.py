@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import fields, replace
+from functools import partial
 from importlib.metadata import distribution
 from pathlib import Path
 from types import SimpleNamespace
@@ -353,6 +354,21 @@ def test_a_folder_that_is_removed_meanwhile_stops_nothing(folder: Path, monkeypa
     assert not folder.exists()
 
 
+def test_of_what_was_kept_what_was_used_longest_ago_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, content = [b"first", b"second", b"third"], bytes(1000)
+    kept = cache.Cache("counted")
+    for age, name in zip((3, 2, 1), names, strict=True):
+        kept.write(name, content)
+        os.utime(kept._path(name), (1e9 - age, 1e9 - age))
+    assert kept.read(names[0]) == content  # used now
+    monkeypatch.setattr(cache, "MOST_KEPT", 2500)
+    kept.write(b"another", content)  # a command removes once, before it writes
+    assert [kept._path(name).exists() for name in names] == [True] * 3
+    cache.Cache("counted").write(b"one more", content)
+    assert [kept._path(name).exists() for name in names] == [True, False, False]
+    assert kept.read(b"one more") == content
+
+
 def test_the_switch_has_all_counted_anew(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv(cache.NO_CACHE_ENV, "1")
     script = Counts()
@@ -411,11 +427,20 @@ def test_a_prediction_of_an_own_block_is_told_again_without_a_process(
     shape = (1, 16, 8, 8)
     asked: list[Callable[[], Result[Any]]] = [
         lambda: ctxbench.predict_time("se", shape, "t4"),
-        lambda: ctxbench.predict_memory("se", shape, mode="infer"),
+        *(
+            partial(ctxbench.predict_memory, "se", shape, mode="infer", target=target)
+            for target in ("cuda", "cpu", "t4")
+        ),
     ]
-    first = [(each().value, each().parts) for each in asked]
+
+    def answers() -> list[Any]:
+        profile = ctxbench.profile("se", shape, mode="infer", target="t4")
+        return [*((each().value, each().parts) for each in asked), str(profile.passes)]  # NaN equals nothing
+
+    first = answers()
     monkeypatch.setattr(client, "ForkServer", None)  # nothing is started
-    assert [(each().value, each().parts) for each in asked] == first
-    for name, options in (("se", {"target": "cpu"}), ("se", {"plot": tmp_path / "x.png"}), (f"{file}:block", {})):
+    assert answers() == first
+    drawn: dict[str, Any] = {"plot": tmp_path / "x.png"}
+    for name, options in (("se", drawn), (f"{file}:block", {})):
         with pytest.raises(TypeError, match="NoneType"):
             ctxbench.predict_memory(name, shape, **options)

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import distribution, distributions
 from pathlib import Path
@@ -37,6 +38,8 @@ NO_CACHE_ENV = "CTXBENCH_NO_CACHE"
 PACKAGES = ("torch", "torchprofile", "numpy")
 # No entry that was written is larger.
 MOST_BYTES = 2**24
+# Bytes of all entries of one name, from which on those that were used longest ago go.
+MOST_KEPT = 2**28
 
 
 class Cache:
@@ -48,6 +51,7 @@ class Cache:
     def __init__(self, name: str, note: Callable[[str], object] = lambda text: None) -> None:
         self._name, self._note = name, note
         self.is_off = bool(os.environ.get(NO_CACHE_ENV))
+        self._is_trimmed = False
 
     def read(self, key: bytes) -> bytes | None:
         """Content kept for a key; None if nothing is."""
@@ -63,6 +67,8 @@ class Cache:
             return None
         content = found[: -len(_sealed(path, b""))]
         if found == _sealed(path, content):
+            with suppress(OSError):
+                os.utime(path)  # the time of its last use
             return content
         terminal.detail(f"{path} is not what was kept: counted again")
         return None
@@ -78,11 +84,24 @@ class Cache:
                 disk.make_folder(path.parent, mode=0o700)
             if not self._is_private():
                 raise UsageError("others may write there")
+            if not self._is_trimmed:
+                self._trim()
             disk.replace(path, _sealed(path, content))
         except (OSError, UsageError) as error:
             self.is_off = True
             reason = getattr(error, "strerror", None) or error
             self._note(f"what is counted is not kept for the next run: {path.parent}: {reason}")
+
+    def _trim(self) -> None:
+        """Remove what was used longest ago, down to MOST_KEPT; once, since one command adds little."""
+        self._is_trimmed = True
+        found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in self._folder.iterdir())
+        left = sum(size for _, size, _ in found)
+        for _, size, path in found:
+            if left <= MOST_KEPT:
+                break
+            path.unlink(missing_ok=True)
+            left -= size
 
     def _path(self, key: bytes) -> Path:
         return self._folder / hashlib.sha256(_variables() + key).hexdigest()

@@ -1,8 +1,11 @@
 """Loads user code in a child process, and tells in a sentence if the process ended otherwise."""
 
+import json
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import TypeAdapter
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
@@ -11,6 +14,7 @@ from ctxbench.model.failures import last_line
 from ctxbench.registry.entry import Entry
 from ctxbench.registry.reader import read_by, reader
 from ctxbench.registry.reference import Reference
+from ctxbench.worker.lines import plain
 
 if TYPE_CHECKING:
     from ctxbench.engine.client import ForkServer
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 LONG_S, ANSWER_S = 10.0, 60.0
 # Seconds in which a block has to be built for its call to be told.
 CALL_S = 30.0
+# Whether an answer is kept for later commands, of this code and these versions: on this machine alone, or on any.
+Keep = Literal["no", "here", "always"]
 # Seconds in which a person's file has to be imported: those of a row of a suite that names none.
 IMPORT_S = 600.0
 
@@ -63,12 +69,24 @@ class IsolatedLoader:
             self._shapes[name] = told[0]
         return self._shapes[name]
 
-    def ask(self, case: "Case", question: str, kind: Any, *arguments: Any) -> Any:
-        """Answer of a child about a case; output of its module is shown once. UsageError if that fails."""
+    def ask(self, case: "Case", question: str, kind: Any, *arguments: Any, keep: Keep = "no") -> Any:
+        """Answer of a child about a case; output of its module is shown once. UsageError if that fails.
+
+        What is to be kept, and is about a module that ctxbench brings, no child is asked again.
+        """
+        from ctxbench.engine.cache import Cache, is_own, libraries, machine_key
+
+        cache, here = Cache("answered"), machine_key() if keep == "here" else b""
+        key = plain([question, case, *arguments, libraries()]).encode() + here
+        is_kept = is_own(case) and (keep == "always" or bool(here))
+        if is_kept and (kept := cache.read(key)):
+            return TypeAdapter(kind).validate_python(json.loads(kept))
         about = f"{case.title} {list(case.shape)}"
         told, printed = self._ask(about, question, kind, case, *arguments)
         self.tell_calls([case])
         self._say_once(*printed)
+        if is_kept:
+            cache.write(key, plain(told[0]).encode())
         return told[0]
 
     def asked(self, source: str, question: str, kind: Any, *arguments: Any) -> Any:

@@ -183,7 +183,7 @@ def plain_name(name: str) -> str:
 
 @cache
 def _kernel(func: Any) -> Callable[..., Any]:
-    """What runs a composite operator or a scan for the innermost watch: PyTorch never lets go of a kernel."""
+    """Function that runs a composite operator or a scan for the innermost watch, since PyTorch keeps each kernel."""
     name = "run_scan" if func.namespace == "ctxbench" else "run_composite"
     return lambda *args, **kwargs: getattr(_watching[-1], name)(func, *args, **kwargs)
 

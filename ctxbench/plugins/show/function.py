@@ -60,7 +60,7 @@ def show(
         cases = [api.case_of(module, hparams, **dict(zip(values, each, strict=True))) for each in chosen]
         entry = registry.get((api.module_names(module) or [""])[0])
         counts = [
-            part for case in cases for part in api.answer(loader, case, "costs", by_operator, tools, keep=True)[1]
+            part for case in cases for part in api.answer(loader, case, "costs", by_operator, tools, keep="always")[1]
         ]
     return Result(entry, (*describe.module(entry), *counts))
 
