@@ -96,6 +96,7 @@ def test_the_homes_of_tests_that_were_killed_are_removed(tmp_path: Path) -> None
     assert not used.exists()
 
 
+@pytest.mark.processes
 def test_figures_are_drawn_where_a_notebook_names_a_backend_that_is_not_installed() -> None:
     named = "module://matplotlib_inline_of_another_environment.backend_inline"
     assert in_fork(_backend_beside, named) == ("agg", named)

@@ -778,7 +778,7 @@ def test_rows_that_newly_fail_in_real_processes_leave_the_others_their_verdict(c
 
 @pytest.mark.processes
 @pytest.mark.timing
-def test_a_slower_module_is_a_regression_and_a_module_as_before_is_ok(command: Command, tmp_path: Path) -> None:
+def test_a_slower_module_is_a_regression(command: Command, tmp_path: Path) -> None:
     """From 1 to 12 ms asleep, against a margin of 300 %."""
     code, result = command("Slower")
     skip_if_undecided(result)
@@ -787,9 +787,6 @@ def test_a_slower_module_is_a_regression_and_a_module_as_before_is_ok(command: C
     assert all(3 < row["low"] < row["change"] < 30 for row in result["rows"])
     (results,) = ElementTree.parse(tmp_path / "out.xml").getroot()
     assert (results.get("tests"), results.get("failures"), results.get("errors")) == ("3", "2", "0")
-    code, result = command("Even")
-    skip_if_undecided(result)
-    assert (code, [row["verdict"] for row in result["rows"]]) == (0, ["ok", "ok"])
 
 
 @pytest.mark.long
