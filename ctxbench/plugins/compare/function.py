@@ -145,7 +145,8 @@ def compare(
             raise BrokenModules(line(one) for each in checked.values() for _, own in each for one in own if one.broken)
         on_part(f"left out: {', '.join(broken)}; {comparison.AS_IT_IS}")
     cases, seconds = comparison.expected_s(plan.suite)
-    on_part(f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples")
+    duration = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} s"
+    on_part(f"{cases} cases: about {duration}, more where a pass is longer than the time for samples")
     finished = comparison.measure(
         plan, environment, broken=broken if anyway else (), reuse=earlier,
         marks={each: comparison.marks_of(found) for each, found in checked.items()},
