@@ -29,6 +29,7 @@ def network(block: str, function: str, shape: Shape, **hparams: int) -> nn.Modul
 
 
 @pytest.mark.slow
+@pytest.mark.drawn("networks")
 @pytest.mark.parametrize("block", ["identity", *HEADS])
 def test_training_gives_a_loss_and_inference_the_logits(block: str) -> None:
     shape = (2, 3, 33, 49)
@@ -44,6 +45,7 @@ def test_training_gives_a_loss_and_inference_the_logits(block: str) -> None:
 
 # GB of 1,024 MiB of `max_memory_allocated` in the metafile.yaml of each method, with ResNet-50 and ResNet-101.
 @pytest.mark.slow
+@pytest.mark.drawn("networks", "memory")
 @pytest.mark.parametrize(
     ("block", "classes", "shape", "hparams", "printed"),
     [
