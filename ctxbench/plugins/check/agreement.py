@@ -1,7 +1,7 @@
 """Agreement of values before and after a change: outputs and gradients of both sides, from one seed and input."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +25,13 @@ def compare_outputs(
     servers: tuple[ForkServer, ForkServer],
     sides: tuple[TreeCases, TreeCases],
     names: Iterable[str],
-    measure: Measure,
+    measure_of: Callable[[], Measure],
     environment: Mapping[str, Any],
 ) -> list[OutputVerdict]:
-    """The verdicts on these cases of baseline and candidate; a case that is broken now is among the failures of now."""
+    """The verdicts on these cases of baseline and candidate; a case that is broken now is among the failures of now.
+
+    `measure_of` gives the settings of a case that begins now.
+    """
     before, now = sides
     found = []
     for name in names:
@@ -38,6 +41,7 @@ def compare_outputs(
         if devices.has_clock(device) and not devices.present(device, environment):
             found.append(OutputVerdict(name, "not compared", f"{device} is not here"))
             continue
+        measure = measure_of()
         with temporary_folder() as folder:
             path = os.path.join(folder, "outputs")
             kept = _taken(servers[0], _computable(before.cases[name]), measure, path, compare=False)

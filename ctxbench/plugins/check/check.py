@@ -45,7 +45,7 @@ class RunningCheck(ABC):
     # Whether latency decides at all; in an advisory result it is shown alone.
     timed = True
     advisory = False
-    untimed_s = 0.0
+    unreached: Collection[str] = ()
 
     def __init__(self, request: Request, here: Modules) -> None:
         self.deadline = Deadline(request.budget_s)
@@ -72,8 +72,8 @@ class RunningCheck(ABC):
         with ExitStack() as stack:
             shown = stack.enter_context(progress or Quiet())
             self.prepare(stack, shown)
-            self.untimed_s = self.deadline.elapsed_s
             timed = self.time(shown) if self.request.timed else ()
+            self.deadline.ended("times")
         return self._result([*timed, *self.rows])
 
     def _result(self, rows: Sequence[RowVerdict]) -> GateResult:
@@ -88,6 +88,7 @@ class RunningCheck(ABC):
             advisory=self.advisory,
             slowed=self.slowed,
             outputs=self.outputs if must_match else (),
+            is_whole=not self.unreached,
         )
         return GateResult(
             baseline=self.baseline,
@@ -101,7 +102,7 @@ class RunningCheck(ABC):
             notes=tuple(dict.fromkeys(self.notes)),
             elapsed_s=self.deadline.elapsed_s,
             budget_s=self.request.budget_s,
-            untimed_s=self.untimed_s,
+            spent=self.deadline.spent,
             exit_code=code,
             evidence=self.kind,
             advisory=self.advisory,
@@ -132,7 +133,9 @@ class PairCheck(RunningCheck):
         sources = Source(before[0], task_rows(then)), Source(self.here.root, task_rows(now, self.slowed))
         rule, keys = self.request.rule(self.cases.values()), list(sources[1].rows)
         pair_s = partial(best_pair_s, budget_s=self.deadline.left_s, rule=rule)
-        pairs = Pairs(*sources, self.suite.file.measure, progress=shown.row, pair_s=pair_s)
+        pairs = Pairs(
+            *sources, self.suite.file.measure, progress=shown.row, pair_s=pair_s, left_s=lambda: self.deadline.latest_s
+        )
         self.deadline.seconds = pairs.seconds
         evidence = PairEvidence(pairs)
         rows = judge(keys, evidence, rule, self.deadline.has_time, end_at_regression)

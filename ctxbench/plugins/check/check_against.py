@@ -13,7 +13,7 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.remote import ask
 from ctxbench.engine.run import machine
-from ctxbench.model.case import Case
+from ctxbench.model.case import Case, Measure
 from ctxbench.plugins.check.agreement import compare_outputs
 from ctxbench.plugins.check.check import PairCheck, task_rows
 from ctxbench.plugins.check.exact import count_exact, exact_changes
@@ -29,6 +29,9 @@ from ctxbench.plugins.trees.trees import Tree, adapters_of, baseline_tree, worki
 from ctxbench.registry.reference import Reference
 
 EXACT, PREDICTED_TIMES, OUTPUTS = "exact costs", "launches and predicted times", "outputs"
+OPERATORS = "operators"
+# Of these at least one case is compared, whatever the budget: they need no clock, and decide beside any load.
+SURE = (EXACT, PREDICTED_TIMES)
 SPENT = "the budget was spent"
 MOST_NAMES = 5
 WRAPPER = " (if it wraps a block that is there: --adapter {source})"
@@ -61,6 +64,7 @@ class _CommitCheck(PairCheck):
         self.baseline = there.name
         shown.stage("listing the cases of both sides")
         before, now = self._cases_of_both(there, shown)
+        self.deadline.ended(OPERATORS)
         self.before = before
         self.rows = _not_timed(before, now)
         settled = {row.row.case for row in self.rows}
@@ -105,6 +109,7 @@ class _CommitCheck(PairCheck):
                 if self.request.inconclusive_is != "skip":
                     raise UsageError(now.missing[name])
                 self.notes.append(f"neither side has {name}: {now.missing[name]}")
+            self.deadline.ended("listing the cases")
             common, servers = _common(before, now), (there_server, here_server)
             added = [name for name in now.own() if name not in before.own()]
             shown.stage("counting exact costs of both sides")
@@ -112,21 +117,29 @@ class _CommitCheck(PairCheck):
             for name in self._in_time(EXACT, [name for name in (*common, *added) if name not in again]):
                 for server, side in zip(servers, (before, now), strict=True):
                     count_exact(server, suite, side, [name] if name in side.own() else [])
+            self.deadline.ended(EXACT)
             for name in self._in_time(PREDICTED_TIMES, [name for name in common if sheet_of(now.cases[name])]):
                 cases = before.cases[name], now.cases[name]
                 self.predicted[name] = predicted_passes(servers, cases, suite.file.measure)
+            self.deadline.ended(PREDICTED_TIMES)
             common = [name for name in common if name not in again]
             shown.stage("comparing outputs and gradients of both sides")
-            in_time, measure = self._in_time(OUTPUTS, common), suite.file.measure
-            self.outputs = compare_outputs(servers, (before, now), in_time, measure, self.environment)
+            in_time, sides = self._in_time(OUTPUTS, common), (before, now)
+            self.outputs = compare_outputs(servers, sides, in_time, self._measure, self.environment)
+            self.deadline.ended(OUTPUTS)
             self.outputs += [OutputVerdict(name, "not compared", SPENT) for name in self.unreached.get(OUTPUTS, ())]
-            for name in self._in_time("operators", [name for name in common if name not in now.unchanged]):
-                limit_s = suite.file.measure.timeout_s
+            for name in self._in_time(OPERATORS, [name for name in common if name not in now.unchanged]):
+                limit_s = self._measure().timeout_s
                 self.why[name] = differing(
                     operators(there_server, before.cases[name], limit_s),
                     operators(here_server, now.cases[name], limit_s),
                 )
         return before, now
+
+    def _measure(self) -> Measure:
+        """The suite's settings, with a time limit that ends with the check's."""
+        measure = self.suite.file.measure
+        return measure.model_copy(update={"timeout_s": self.deadline.cut(measure.timeout_s)})
 
     def _add_predicted(self, now: TreeCases) -> None:
         """Add the launches and predicted times of both sides."""
@@ -137,9 +150,9 @@ class _CommitCheck(PairCheck):
             self.rows += predicted_rows(name, now.cases[name], passes, self.request.predicted_margin)
 
     def _in_time(self, what: str, names: Sequence[str]) -> Iterator[str]:
-        """The names as long as the budget lasts; of exact costs, which come first, at least one."""
+        """The names as long as the budget lasts; of what is sure, at least one."""
         for number, name in enumerate(names):
-            if self.deadline.left_s <= 0 and (number or what != EXACT):
+            if self.deadline.left_s <= 0 and (number or what not in SURE):
                 self.unreached[what] = names[number:]
                 return
             yield name

@@ -21,11 +21,15 @@ Side = Literal["baseline", "candidate", "both"]
 CONTROL_SHARE = 0.25
 
 
+class OutOfTime(Exception):
+    """The check has taken longer than its budget allows, and what was under way is stopped."""
+
+
 class Evidence(Protocol):
     """Evidence by which rows are judged."""
 
     def measure(self, rows: Sequence[RowKey]) -> Mapping[RowKey, RowVerdict]:
-        """Take one more replicate of each row; the verdicts on those that cannot be measured."""
+        """Take one more replicate of each row; the verdicts on those that cannot be measured. May raise OutOfTime."""
         ...
 
     def estimate(self, row: RowKey) -> Estimate:

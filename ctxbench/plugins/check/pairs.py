@@ -17,7 +17,7 @@ from ctxbench.engine.exit import Exit
 from ctxbench.engine.remote import task_of
 from ctxbench.model.case import Measure
 from ctxbench.model.messages import Failure
-from ctxbench.plugins.check.evidence import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
+from ctxbench.plugins.check.evidence import OutOfTime, PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.plugins.check.rows import RowKey, excuse
 from ctxbench.plugins.check.rules import GateRule
 from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
@@ -99,7 +99,8 @@ class Pairs:
     forks share its layout, and what that does to a row's speed would look like a change. Pairs take turns in which side
     is launched, prepared and timed first: what being first is worth to a row cancels. `seconds` are how long each pair
     took. After the first pair a row's blocks go on for the seconds that are best for a pair of `pair_s`, which is given
-    the seconds that launching and preparing took in that pair, and how many rows it had.
+    the seconds that launching and preparing took in that pair, and how many rows it had. A pair that is under way when
+    the seconds `left_s` are over is given up: OutOfTime.
     """
 
     baseline: Source
@@ -109,6 +110,7 @@ class Pairs:
     progress: OnRow = lambda round_, index, total, row: None
     seconds: list[float] = field(default_factory=list)
     pair_s: Callable[[float, int], float] = lambda overhead_s, rows: 0.0
+    left_s: Callable[[], float] = lambda: math.inf
     _pair_s: float | None = None
     _timing_s: float = 0.0
     _row_s: float = 0.0
@@ -145,12 +147,12 @@ class Pairs:
             own, limit = [source.rows[row] for row in rows], self.measure.memory_limit_gib
             workers[side].start(task_of("side", self.measure, own, memory_limit_gib=limit))
         try:
-            ready = {side: worker.command(b"", self.measure.timeout_s) for side, worker in workers.items()}
+            ready = self._command(workers, b"")
             for index, row in enumerate(rows):
                 self.progress(len(self.seconds), len(results), len(results) + len(rows) - index, str(row))
                 try:
                     self._answers(ready)
-                    self._answers({side: each.command(NEXT, self.measure.timeout_s) for side, each in workers.items()})
+                    self._answers(self._command(workers, NEXT))
                     results[row] = self._ratios(workers)
                 except _Failed as failed:
                     results[row] = failed.failure
@@ -170,7 +172,7 @@ class Pairs:
         spent = 0.0
         while len(wall[first]) < 2 * CYCLES or spent < self._row_s:
             for side in (first, second, second, first):
-                (answer,) = self._answers({side: workers[side].command(BLOCK, self.measure.timeout_s)})
+                (answer,) = self._answers(self._command({side: workers[side]}, BLOCK))
                 wall[side].append([statistics.median(answer.wall)])
                 if answer.cpu:
                     cpu[side].append([statistics.median(answer.cpu)])
@@ -178,6 +180,17 @@ class Pairs:
         self._timing_s += spent
         both = len(cpu["baseline"]) == len(cpu["candidate"]) == len(wall["baseline"])
         return PairRatios(_ratio(wall), _ratio(cpu) if both else None)
+
+    def _command(self, workers: Mapping[Side, Worker], command: bytes) -> dict[Side, Answer | Exit]:
+        """The replies of the sides, each within the time limit; OutOfTime where the check's own ends first."""
+        replies: dict[Side, Answer | Exit] = {}
+        for side, worker in workers.items():
+            if (left_s := self.left_s()) <= 0:
+                raise OutOfTime
+            replies[side] = worker.command(command, min(self.measure.timeout_s, left_s))
+            if isinstance(replies[side], Exit) and self.left_s() <= 0:
+                raise OutOfTime
+        return replies
 
     def _answers(self, replies: Mapping[Side, Answer | Exit]) -> list[Answer]:
         """Answers of the sides to a command; raises _Failed unless all are well. One that crashed ends its pair."""

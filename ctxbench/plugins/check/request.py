@@ -57,16 +57,22 @@ class Request:
         return "latency" in self.suite.file.metrics
 
 
+# What is under way when the budget is spent may take it this many times, and a process at least so many seconds.
+OVERRUN, LEAST_S = 1.25, 0.1
+
+
 class Deadline:
     """A budget that runs from here, and whether it has room for one more measurement.
 
-    `seconds` are what the measurements so far took; the next is expected to take as long as the last.
+    `seconds` are what the measurements so far took; the next is expected to take as long as the last. `spent` are the
+    seconds of each stage so far.
     """
 
     def __init__(self, budget_s: float) -> None:
         self._start = this_machine.here.wall_s()
         self._budget_s = budget_s
         self.seconds: Sequence[float] = ()
+        self.spent: dict[str, float] = {}
 
     @property
     def elapsed_s(self) -> float:
@@ -75,6 +81,19 @@ class Deadline:
     @property
     def left_s(self) -> float:
         return self._budget_s - self.elapsed_s
+
+    @property
+    def latest_s(self) -> float:
+        """Seconds until what is under way is stopped; nothing begins after the budget is spent."""
+        return OVERRUN * self._budget_s - self.elapsed_s
+
+    def cut(self, limit_s: float) -> float:
+        """A limit in seconds for what begins now; above 0, since a process that gets none never ends."""
+        return max(min(limit_s, self.latest_s), LEAST_S)
+
+    def ended(self, stage: str) -> None:
+        """Book the time since the last stage."""
+        self.spent[stage] = self.elapsed_s - sum(self.spent.values())
 
     def has_time(self) -> bool:
         return self.elapsed_s + (self.seconds[-1] if self.seconds else 0.0) <= self._budget_s

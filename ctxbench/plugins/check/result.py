@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
 
@@ -106,8 +106,7 @@ class GateResult:
     counts all that were compared. `outputs` has a verdict for each case, which decides if they `must_match`. `notes`
     are sentences that a reader needs beside the verdicts. In an `advisory`
     result the latencies have no part in the exit code. `evidence` is what a row's `replicates` are: pairs of
-    processes, or the processes of now against a stored run. `elapsed_s` is the whole time, `untimed_s` that before the
-    first row was timed.
+    processes, or the processes of now against a stored run. `elapsed_s` is the whole time, `spent` that of each stage.
     """
 
     baseline: str
@@ -126,7 +125,7 @@ class GateResult:
     outputs: tuple[OutputVerdict, ...] = ()
     must_match: bool = True
     budget_s: float = math.inf
-    untimed_s: float = 0.0
+    spent: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -143,13 +142,14 @@ def exit_code(
     advisory: bool = False,
     slowed: Collection[RowKey] = (),
     outputs: Sequence[OutputVerdict] = (),
+    is_whole: bool = True,
 ) -> ExitCode:
     """The exit code of latency rows and exact quantities together.
 
     Without latency (not `timed`, or no row but predicted ones) the quantities that were `compared` are enough. In an
     `advisory` result the rows of a mode decide nothing. Where rows were `slowed` on purpose, a wrong verdict counts as
     a regression and a slowdown that is not found as inconclusive, whatever `inconclusive_is`. `outputs` are those that
-    must match.
+    must match. Where it is not whole, the budget did not reach a quantity that decides without a clock.
     """
     if any(row.status == "broken" for row in rows):
         return ExitCode.BROKEN
@@ -166,7 +166,7 @@ def exit_code(
     to_time = timed and any(row.status != PREDICTED for row in rows)
     if not decided and not (compared and not to_time):
         return ExitCode.CANNOT_TELL if inconclusive_is == "skip" else ExitCode.NOTHING_COMPARED
-    unknown = inconclusive_is != "ok" and any(each.verdict == "not compared" for each in outputs)
-    if unknown or any(inconclusive_is != "ok" or row.row in slowed for row in undecided):
+    unknown = not is_whole or any(each.verdict == "not compared" for each in outputs)
+    if (unknown and inconclusive_is != "ok") or any(inconclusive_is != "ok" or row.row in slowed for row in undecided):
         return ExitCode.CANNOT_TELL if inconclusive_is == "skip" else ExitCode.INCONCLUSIVE
     return ExitCode.OK

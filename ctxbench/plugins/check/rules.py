@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ctxbench.base.number import Number
 from ctxbench.base.statistics import holm, t_quantile
-from ctxbench.plugins.check.evidence import Evidence
+from ctxbench.plugins.check.evidence import Evidence, OutOfTime
 from ctxbench.plugins.check.rows import Estimate, RowKey, RowVerdict
 
 BELOW = "The whole confidence interval lies below the margin."
@@ -92,10 +92,13 @@ def judge(
     taken = 0
     for look in rule.looks:
         while taken < look and gate.open:
-            if not has_time():
+            try:
+                if not has_time():
+                    raise OutOfTime
+                gate.settled |= evidence.measure(gate.open)
+            except OutOfTime:
                 gate.leave(NO_TIME)
                 break
-            gate.settled |= evidence.measure(gate.open)
             taken += 1
         gate.look(look)
         if end_at_regression and any(each.verdict == "regressed" for each in gate.settled.values()):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ctxbench.base.number import fixed, significant
-from ctxbench.base.texts import counted, one_line
+from ctxbench.base.texts import counted, listed, one_line
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.self_test import SelfTest
@@ -123,10 +123,11 @@ def remarks(result: GateResult) -> list[str]:
 
 
 def _beyond(result: GateResult) -> str:
-    """The time before the first row was timed, of a check that took longer than its budget; else empty."""
+    """Where the time of a check went that took longer than its budget; else empty."""
     if result.elapsed_s <= result.budget_s:
         return ""
-    return f" of a budget of {result.budget_s:.0f} s: exact costs and outputs took {result.untimed_s:.0f} s of them"
+    parts = listed([f"{stage} took {seconds:.0f} s" for stage, seconds in result.spent.items() if seconds >= 1])
+    return f" of a budget of {result.budget_s:.0f} s" + f": {parts}" * bool(parts)
 
 
 def exit_name(code: ExitCode) -> str:

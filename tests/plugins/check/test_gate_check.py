@@ -68,7 +68,7 @@ class FakePairs:
     changes: Mapping[str, float | PairFailure] = {}
     asked: Sequence[RowKey] = ()
 
-    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any, pair_s: Any) -> None:
+    def __init__(self, baseline: Source, candidate: Source, measure: Measure, **of_flow: Any) -> None:
         self.baseline, self.candidate = baseline, candidate
         self.seconds: list[float] = []
 

@@ -23,7 +23,15 @@ from synthetic import (
     gate_shares,
 )
 
-from ctxbench.plugins.check.evidence import PairEvidence, PairFailure, PairRatios, PairResult, Side, pair_log_ratio
+from ctxbench.plugins.check.evidence import (
+    OutOfTime,
+    PairEvidence,
+    PairFailure,
+    PairRatios,
+    PairResult,
+    Side,
+    pair_log_ratio,
+)
 from ctxbench.plugins.check.result import ExitCode, exit_code
 from ctxbench.plugins.check.rows import NO_ROOM, OUT_OF_TIME, Estimate, RowKey, RowVerdict
 from ctxbench.plugins.check.rules import ABOVE, BELOW, CONTAINED, CORRECTED, ENDED, NO_TIME, WITHIN, GateRule, judge
@@ -74,6 +82,18 @@ def gate(
 
 def strict(rows: Sequence[RowVerdict]) -> ExitCode:
     return exit_code(rows, inconclusive_is="fail")
+
+
+def test_a_pair_that_was_given_up_leaves_the_rows_without_time() -> None:
+    left = iter([{RowKey("a"): PairRatios(0.0)}])
+
+    def pair(rows: Sequence[RowKey]) -> Mapping[RowKey, PairResult]:
+        for found in left:
+            return found
+        raise OutOfTime
+
+    (row,) = judge([RowKey("a")], PairEvidence(pair), RULE, always)
+    assert (row.verdict, row.replicates, row.reason) == ("inconclusive", 1, NO_TIME)
 
 
 # Pairs, by the sign of what they say: 0.1 and more apart, they decide nothing.

@@ -49,7 +49,7 @@ class ScriptedPairs:
     script: Mapping[str, float | PairFailure] = {}
     pair_s = 1.0
 
-    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any, pair_s: Any) -> None:
+    def __init__(self, baseline: Source, candidate: Source, measure: Measure, **of_flow: Any) -> None:
         assert all(row.inject == 0.0 for row in baseline.rows.values())
         self.candidate = candidate
         self.seconds: list[float] = []
