@@ -16,7 +16,7 @@ DRAWN := export CTXBENCH_TEST_CASES=$${CTXBENCH_TEST_CASES:-drawn}
 # Tests with a mark, without reading the files that have none.
 marked = $(IN_COPY) -m pytest -m $(1) $$(grep -rl --include="test_*.py" "pytest.mark.$(1)" tests)
 
-.PHONY: table3 tracked test loaded long quick check extras other-python research lint site format report matrix gpu dist clean
+.PHONY: table3 tracked test science loaded long quick check extras other-python research lint site format report matrix gpu dist clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
@@ -27,10 +27,14 @@ tracked: .venv/.dev
 # First the tests that any load may delay, side by side; then those that judge real times, alone. Of walks over many blocks,
 # plugins or cases those of changed files and a fifth of the others, drawn by the day; CTXBENCH_TEST_CASES=all has all.
 test: tracked
-	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long"
+	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long" --ignore tests/science
 	$(call marked,timing)
 
-# `make test` and `make long` side by side, beside a busy loop on each core, then some tests at half speed beside those for other processors: how CI runs them.
+# The tests of ctxbench-science, which has a folder and an installation of its own.
+science: tracked
+	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long" tests/science
+
+# `make test`, `make science` and `make long` side by side, beside a busy loop on each core, then some tests at half speed beside those for other processors: how CI runs them.
 loaded: tracked
 	$(BIN)/python tests/under_load.py
 	$(call marked,timing)
@@ -45,7 +49,7 @@ quick: tracked
 	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "$(QUICK)" \
 	    $$(grep -rLE --include="test_*.py" "^pytestmark = \[?pytest.mark.(slow|processes|long)" tests)
 
-check: lint test long site
+check: lint test science long site
 
 lint: tracked
 	$(IN_COPY) -m ruff format --check .
@@ -56,9 +60,9 @@ lint: tracked
 	$(IN_COPY) tests/owner_rules.py
 
 # The tests that need the packages of an extra, which are installed into .venv: runtimes, converters, timm,
-# ultralytics, scikit-learn, public packages of blocks. LiteRT, which wants an older typing_extensions than selenium, is left out.
+# ultralytics, public packages of blocks. LiteRT, which wants an older typing_extensions than selenium, is left out.
 extras: tracked
-	$(PIP) --editable ".[onnx,openvino,executorch,coreml,networks,detectors,recall,public,cudnn]"
+	$(PIP) --editable ".[onnx,openvino,executorch,coreml,networks,detectors,public,cudnn]"
 	$(call marked,extra) -n 2
 
 # The tests of what the authors alone run, with what it needs; see research/README.md.
@@ -90,13 +94,15 @@ matrix: tracked
 gpu: .venv/.nvidia
 	$(BIN)/python benchmarks/gpu.py
 
-# The source archive, and the wheel that is built from it, in dist/. In an environment of its own the wheel runs three commands.
+# The source archives of ctxbench and ctxbench-science, and the wheels that are built from them, in dist/. In an
+# environment of their own the wheels run four commands.
 dist: tracked
 	rm -rf dist .venv/dist
 	$(IN_COPY) -m build --outdir "$(CURDIR)/dist"
+	$(IN_COPY) -m build --outdir "$(CURDIR)/dist" science
 	$(PYTHON) -m venv .venv/dist
 	.venv/dist/bin/pip install --quiet --constraint constraints.txt dist/*.whl
-	cd .venv/dist && bin/ctxbench list && bin/ctxbench show sa --shape 1,64,32,32 && bin/ctxbench audit hamburger
+	cd .venv/dist && bin/ctxbench list && bin/ctxbench show sa --shape 1,64,32,32 && bin/ctxbench audit hamburger && bin/ctxbench run --suite gradient --dry-run
 
 format: .venv/.dev
 	git ls-files -z --cached --others --exclude-standard "*.py" | xargs -0 $(BIN)/ruff format
@@ -115,8 +121,8 @@ clean:
 	$(PIP) --editable .
 	touch $@
 
-.venv/.dev: .venv/.installed
-	$(PIP) --editable ".[dev]"
+.venv/.dev: .venv/.installed science/pyproject.toml
+	$(PIP) --editable ".[dev]" --editable ./science
 	touch $@
 
 .venv/.research: .venv/.dev research/requirements.txt

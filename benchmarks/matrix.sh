@@ -33,7 +33,7 @@ for pair in "${pairs[@]}"; do
     echo "== Python $python, torch $torch"
     made=$folder/$python-$torch
     [ -f "$made" ] || { "python$python" -m venv --clear "$folder/venv" &&
-        "$folder/venv/bin/pip" install --quiet -c "$folder/constraints.txt" "$wanted" -e ".[dev]" && touch "$made"; }
+        "$folder/venv/bin/pip" install --quiet -c "$folder/constraints.txt" "$wanted" -e ".[dev]" -e ./science && touch "$made"; }
     [ -z "${ONLY_MAKE:-}" ] || continue
     if [ -f "$made" ] && "$folder/venv/bin/python" -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "$tests"; then
         echo "== Python $python, torch $torch: passed"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 FOLDER = "ctxbench.plugins"
@@ -92,7 +93,15 @@ class Plugin:
     def load(self, reference: str) -> Any:
         """The object that `file:name` names."""
         file, _, name = reference.partition(":")
-        return getattr(importlib.import_module(f"{self.package}.{file}"), name)
+        try:
+            return getattr(importlib.import_module(f"{self.package}.{file}"), name)
+        except ImportError as error:
+            if self.package.startswith(f"{FOLDER}."):
+                raise
+            # Of another version than this ctxbench, whose files it imports.
+            raise PluginError(
+                f"the plugin {self.name} does not fit this ctxbench; install it anew ({self.package}.{file}: {error})"
+            ) from error
 
 
 @cache
@@ -120,6 +129,12 @@ def plugins() -> dict[str, Plugin]:
             raise PluginError(f"the plugin {name} cannot be loaded from {package}: {reason}") from error
     _check(found)
     return found
+
+
+def elsewhere() -> dict[str, Path]:
+    """The packages of plugins that do not lie in ctxbench, each with its folder."""
+    packages = [each.package for each in plugins().values() if not each.package.startswith(f"{FOLDER}.")]
+    return {name: Path(*importlib.import_module(name).__path__) for name in packages}
 
 
 def _check_types(declared: Any) -> None:

@@ -13,12 +13,12 @@ from ctxbench.base.number import significant
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.networks.table import network_tables
-from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, SOLVED
 from ctxbench.registry.reference import Reference
 from ctxbench.report.published import numbers_with_published, with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.cells import amount
 from ctxbench.results.rows import by_values
+from ctxbench_science.recall.metric import SEGMENT_BOUNDS, SOLVED
 
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
 MOST_NAMED = 5

@@ -17,9 +17,9 @@ from ctxbench.model.published import Printed, Published
 from ctxbench.model.read_suite import read_published
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict, read
 from ctxbench.plugins.crossover.table import crossover_table
-from ctxbench.plugins.recall.metric import accuracy_of, first_of, seeds_of
 from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData
+from ctxbench_science.recall.metric import accuracy_of, first_of, seeds_of
 
 sys.path.insert(0, str(ROOT / "research"))
 

@@ -2,7 +2,7 @@
 
 import functools
 import gc
-import importlib
+import importlib.util
 import os
 import random
 import re
@@ -21,7 +21,9 @@ import pytest
 START = str(Path(__file__).parent / "start")  # what runs first in each process that a test starts
 sys.path.insert(0, START)
 # Each test file can be run alone: what it shares with others is in the folders of tests.
-sys.path += [str(folder) for folder in sorted(Path(__file__).parent.glob("plugins/*/"))]
+sys.path += [str(each) for kind in ("plugins", "science") for each in sorted(Path(__file__).parent.glob(f"{kind}/*/"))]
+if importlib.util.find_spec("ctxbench_science") is None:
+    pytest.exit("ctxbench-science is not installed here: make .venv/.dev")
 importlib.import_module("surroundings").prepare()
 processors: Any = importlib.import_module("processors")
 processors.cap()  # before torch is imported

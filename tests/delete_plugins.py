@@ -18,16 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from import_rules import ROOT, imported_plugins
+from import_rules import ROOT, folder_of, imported_plugins
 from tracked import copy_to, interpreter
 
 from ctxbench.base.code import without_docstrings
-from ctxbench.plugin import plugins
+from ctxbench.plugin import FOLDER, plugins
 
 # What has the programs and tests that may go with a plugin.
 OUTSIDE = ("tests", "benchmarks", "research", "docs")
@@ -85,9 +86,14 @@ def with_dependents(name: str) -> list[str]:
 
 def places(name: str) -> list[Path]:
     """Paths of a plugin, from the root of the repository: folder, tests, page, and the pages of its suites."""
-    folder = Path("ctxbench/plugins") / name
+    folder = folder_of(name)
     suites = [Path(f"docs/suites/{path.stem}.md") for path in (ROOT / folder / "suites").glob("*.toml")]
-    return [folder, Path("tests/plugins") / name, Path(f"docs/plugins/{name}.md"), *suites]
+    return [folder, tests_of(name), Path(f"docs/plugins/{name}.md"), *suites]
+
+
+def tests_of(name: str) -> Path:
+    """The folder of a plugin's tests, from the root of the repository."""
+    return Path("tests", "science" if folder_of(name).parts[0] == "science" else "plugins", name)
 
 
 def size(names: Iterable[str]) -> tuple[int, int]:
@@ -98,7 +104,7 @@ def size(names: Iterable[str]) -> tuple[int, int]:
 
 def remove(root: Path, gone: Set[str]) -> list[str]:
     """Remove plugins, and what else imports one of them, which is told."""
-    went = {path.stem for name in gone for path in _files(root / "tests" / "plugins" / name)}
+    went = {path.stem for name in gone for path in _files(root / tests_of(name))}
     for name in gone:
         for place in places(name):
             shutil.rmtree(root / place, ignore_errors=True)
@@ -165,10 +171,22 @@ def linked(root: Path, gone: Set[str]) -> None:
         if path.name != "plugins":
             (root / "ctxbench").mkdir(exist_ok=True)
             (root / "ctxbench" / path.name).symlink_to(path)
-    (root / "ctxbench" / "plugins").mkdir()
-    for path in (ROOT / "ctxbench" / "plugins").iterdir():
-        if path.name not in gone:
-            (root / "ctxbench" / "plugins" / path.name).symlink_to(path)
+    for folder, to in (("ctxbench/plugins", "ctxbench/plugins"), ("science/ctxbench_science", "ctxbench_science")):
+        (root / to).mkdir()
+        for path in (ROOT / folder).iterdir():
+            if path.name not in gone:
+                (root / to / path.name).symlink_to(path)
+    declare_science(root, gone)
+
+
+def declare_science(site: Path, gone: Set[str]) -> None:
+    """Tell a Python that has `site` first on its path of the plugins of ctxbench-science that are left."""
+    project = tomllib.loads((ROOT / "science" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    points = {name: package for name, package in project["entry-points"][FOLDER].items() if name not in gone}
+    told = site / f"ctxbench_science-{project['version']}.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    (told / "entry_points.txt").write_text("\n".join([f"[{FOLDER}]", *(f"{n} = {p}" for n, p in points.items())]))
 
 
 @cache  # all files are read for each plugin
@@ -197,7 +215,7 @@ def core() -> Proof:
 
 def alone(name: str) -> Proof:
     """Proof that a plugin needs no other than it says: its quick tests, or all if none is, pass with these alone."""
-    return prove(name, with_needs(name), f"tests/plugins/{name}")
+    return prove(name, with_needs(name), str(tests_of(name)))
 
 
 def without(name: str) -> Proof:
@@ -215,8 +233,9 @@ def prove(name: str, left: Set[str], *paths: str) -> Proof:
         if (ROOT / ".mypy_cache").is_dir():
             shutil.copytree(ROOT / ".mypy_cache", root / ".mypy_cache")
         python = str(interpreter(root, Path(folder, "python")))
+        declare_science(next(Path(folder, "python").glob("lib/python*/site-packages")), gone)
         taken = remove(root, gone)
-        broken = [f"{path} imports what went" for path in taken if path.startswith("tests/plugins/")]
+        broken = [f"{path} imports what went" for path in taken if path.startswith(("tests/plugins/", "tests/science"))]
         environment = _environment() | {"CTXBENCH_TEST_GONE": " ".join(commands)}
 
         def run(what: str, *arguments: str) -> str:

@@ -17,18 +17,20 @@ from pathlib import Path
 from ctxbench.plugin import FOLDER, plugins
 
 ROOT = Path(__file__).parents[1]
+SCIENCE = "ctxbench_science"
 LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(sys.argv[1], no_cache=True))"
 
 
 def lint(planted: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Output of import-linter, with the lines `planted` at the ends of files, by their paths in the repository."""
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-dir"]
+    packages[SCIENCE] = f"science/{SCIENCE}"
     with tempfile.TemporaryDirectory() as folder:
         for name, source in packages.items():
             installed = Path(folder, *name.split("."))
             shutil.copytree(ROOT / source, installed)
             for path in planted:
-                if Path(path).parts[0] == source:
+                if Path(path).is_relative_to(source):
                     with (installed / Path(path).relative_to(source)).open("a", encoding="utf-8") as file:
                         file.write(f"{planted[path]}\n")
         command = [sys.executable, "-E", "-c", LINT, str(ROOT / "pyproject.toml")]
@@ -39,8 +41,7 @@ def not_needed() -> list[str]:
     """A line for each import of a plugin by another one that does not declare that it needs it."""
     found = []
     for name, plugin in plugins().items():
-        folder = ROOT / "ctxbench" / "plugins" / name
-        for path in sorted(folder.rglob("*.py")) if plugin.package.startswith(FOLDER) else ():
+        for path in sorted((ROOT / folder_of(name)).rglob("*.py")):
             for line, other in imported_plugins(path):
                 if other not in (name, *plugin.needs):
                     found.append(
@@ -57,8 +58,16 @@ def imported_plugins(path: Path, at_once: bool = False) -> Iterator[tuple[int, s
             continue
         package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
         names = [f"{package}{each.name}" for each in node.names]
-        for name in dict.fromkeys(each.split(".")[2] for each in names if each.startswith(f"{FOLDER}.")):
+        found = [each.split(".") for each in names]
+        inside = [each[2:] if each[:2] == FOLDER.split(".") else each[1:] * (each[0] == SCIENCE) for each in found]
+        for name in dict.fromkeys(each[0] for each in inside if each):
             yield node.lineno, name
+
+
+def folder_of(name: str) -> Path:
+    """The folder of a plugin, from the root of the repository."""
+    package = plugins()[name].package.split(".")
+    return Path("science" if package[0] == SCIENCE else "", *package)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SHIPPED = ("ctxbench", "report", "modules", "networks", "suites")
+SHIPPED = ("ctxbench", "science", "report", "modules", "networks", "suites")
 READ = ("open", "read_text", "read_bytes", "write_text", "write_bytes")
 CHANGE = (
     *("mkdir", "makedirs", "rmtree", "rmdir", "unlink", "rename", "renames", "symlink", "symlink_to", "hardlink_to"),
@@ -112,7 +112,7 @@ def main() -> int:
     found = [
         line for file in files for line in foreign_calls(file.read_text("utf-8"), file.relative_to(ROOT).as_posix())
     ]
-    named = [file for file in files if file.relative_to(ROOT).parts[0] in ("ctxbench", "report")]
+    named = [file for file in files if file.relative_to(ROOT).parts[0] in ("ctxbench", "science", "report")]
     twice = [*shared_types({file.relative_to(ROOT).as_posix(): file.read_text("utf-8") for file in named})]
     found += [f"{file} is an owner that is not there" for file in OWNERS if not (ROOT / file).is_file()]
     if found or twice:

@@ -195,9 +195,6 @@ def test_a_wrong_input_ends_the_command_with_2() -> None:
         ),
         (["compare", "sa", "--execution", "eager,onnxruntime,openvino"], "onnxruntime", "onnx"),
         (["run", "--suite", "deploy"], 'pip install -c constraints.txt ".[onnx]"; openvino', "openvino"),
-        (["compare", "sa", "--metrics", "recall,latency,memory"], "recall", "recall"),
-        (["run", "--suite", "recall"], "recall", "recall"),
-        (["verify", "sa", "--deep"], "recall", "recall"),
     ],
 )
 def test_a_command_that_needs_an_extra_refuses_before_a_process_is_started(
@@ -210,6 +207,28 @@ def test_a_command_that_needs_an_extra_refuses_before_a_process_is_started(
     assert done.returncode == 2
     needed = " and ".join(packages_of(extra))
     assert f'{who} needs {needed}: in the clone, pip install -c constraints.txt ".[{extra}]"' in " ".join(
+        done.stderr.split()
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "sa", "--metrics", "taste,latency"],
+        ["run", "--suite", "taste"],
+        pytest.param(["verify", "sa", "--deep"], marks=pytest.mark.plugin("verify")),
+    ],
+)
+def test_a_command_without_ctxbench_science_says_how_to_get_it(
+    command: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setattr("ctxbench.base.extras.SCIENCE", "not_installed")
+    left = {name: each for name, each in metrics().items() if name not in ("recall", "stability")}
+    monkeypatch.setattr("ctxbench.model.metrics.metrics", lambda: left)
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert "come with ctxbench-science: in the clone, pip install -c constraints.txt ./science" in " ".join(
         done.stderr.split()
     )
 

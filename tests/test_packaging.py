@@ -26,7 +26,7 @@ print(registry.get("sa").file)
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the source tree, so that building leaves nothing in the repository."""
     copy = tmp_path_factory.mktemp("source")
-    for name in ("ctxbench", "modules", "networks", "published", "suites", "report"):
+    for name in ("ctxbench", "modules", "networks", "published", "suites", "report", "science"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -49,12 +49,12 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(source: Path, folder: Path) -> Path:
     subprocess.run([*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source], check=True)
-    return next(folder.glob("ctxbench-*.whl"))
+    return next(folder.glob("*.whl"))
 
 
 def names_in(wheel: Path) -> set[str]:
     names = zipfile.ZipFile(wheel).namelist()
-    return {name for name in names if not name.startswith("ctxbench-") and not name.endswith("/")}
+    return {name for name in names if ".dist-info/" not in name and not name.endswith("/")}
 
 
 def places(site: Path, elsewhere: Path) -> list[Path]:
@@ -70,6 +70,12 @@ def test_a_wheel_holds_what_the_tree_holds(source: Path, wheel: Path) -> None:
     held = {f"ctxbench/{file.relative_to(source)}" for file in files if file.is_file()}
     held |= {str(file.relative_to(source)) for file in (source / "ctxbench").rglob("*") if file.is_file()}
     assert names_in(wheel) == held
+
+
+def test_the_wheel_of_science_holds_what_its_tree_holds(source: Path, tmp_path: Path) -> None:
+    science = source / "science"
+    held = {str(file.relative_to(science)) for file in (science / "ctxbench_science").rglob("*") if file.is_file()}
+    assert names_in(build(science, tmp_path)) == held
 
 
 def test_the_documented_install_works_from_any_folder(source: Path, wheel: Path, tmp_path: Path) -> None:

@@ -241,8 +241,8 @@ def test_the_digest_is_of_each_file_that_ctxbench_is_installed_with(monkeypatch:
     digest = code_digest()
     there = {
         Path(folder, name)
-        for top in ("ctxbench", "modules", "networks")
-        for folder, _, names in os.walk(ROOT / top)
+        for top in (ROOT / "ctxbench", ROOT / "modules", ROOT / "networks", *ROOT.glob("science/ctxbench_science/*/"))
+        for folder, _, names in os.walk(top)
         for name in names
         if not name.startswith(".") and "__pycache__" not in folder
     }

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+from ctxbench.plugin import elsewhere
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -163,7 +165,7 @@ class CallSites:
                 break
             elif not is_harness(file):
                 found.inner = found.inner or _line(frame)
-                if found.own is None and not in_library(file):
+                if found.own is None and not is_library(file):
                     found.own = _line(frame)
                 if end is not None and found.owner is None:
                     found.owner = self._names.get(id(_self_of(frame)))
@@ -225,16 +227,13 @@ def _line(frame: FrameType) -> Line:
 
 @cache
 def is_harness(file: str) -> bool:
-    """Return whether a file is of ctxbench itself, and not of what it measures."""
-    return file.startswith(f"{_HARNESS}{os.sep}") and not file.startswith(_MODULES)
-
-
-def is_library(path: Path) -> bool:
-    """Return whether a file is Python's own or of an installed package."""
-    return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _PYTHON)
+    """Return whether a file is of ctxbench or of its plugins, and not of what they measure."""
+    folders = tuple(f"{folder}{os.sep}" for folder in (_HARNESS, *elsewhere().values()))
+    return file.startswith(folders) and not file.startswith(_MODULES)
 
 
 @cache
-def in_library(file: str) -> bool:
-    """Return the same of a file's name."""
-    return is_library(Path(file))
+def is_library(file: str | Path) -> bool:
+    """Return whether a file is Python's own or of an installed package."""
+    path = Path(file)
+    return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _PYTHON)

@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
+from ctxbench.plugin import elsewhere
+
 # More choices than this are listed in an error only where none is near.
 LISTED = 30
 # Characters of what a user's code says; no person reads more.
@@ -74,19 +76,22 @@ class ModuleCodeError(UsageError):
 
 def _is_import(file: str) -> bool:
     """Return whether a frame is of what runs a user's file: ctxbench, or Python's own machinery."""
-    folders = (_REGISTRY, Path(importlib.__file__).parent)
-    return file.startswith("<frozen importlib") or Path(file).parent in folders or _PLUGINS in Path(file).parents
+    folders, plugins = {_REGISTRY, Path(importlib.__file__).parent}, {_PLUGINS, *elsewhere().values()}
+    return file.startswith("<frozen importlib") or Path(file).parent in folders or bool(plugins & {*Path(file).parents})
 
 
 class UnknownClass(UsageError):
     """A file without the class that a reference names; the class may have been renamed."""
 
 
-def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
-    """The error for a name that is not among the allowed ones, with those that it begins or else the nearest."""
+def unknown(kind: str, name: str, allowed: Iterable[str], more: str = "") -> UsageError:
+    """The error for a name that is not among the allowed ones, with those that it begins or else the nearest.
+
+    `more` says where there are more.
+    """
     choices = sorted(allowed)
     begun = [each for each in choices if len(name) >= LEAST_BEGUN and each.startswith(name)][:MOST_BEGUN]
     near = begun or difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     known = f" (known: {', '.join(choices)})" if len(choices) <= LISTED or not near else ""
-    return UsageError(f"unknown {kind} {name!r}{hint}{known}")
+    return UsageError(f"unknown {kind} {name!r}{hint}{known}{more}")

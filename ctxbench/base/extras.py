@@ -6,6 +6,8 @@ from importlib.util import find_spec
 
 from ctxbench.plugin import brought
 
+# Package of the distribution in science/.
+SCIENCE = "ctxbench_science"
 # What is imported, by the extra of ctxbench that brings it.
 PACKAGES = {
     "networks": ("timm", "torchvision"),
@@ -40,7 +42,7 @@ def installed(package: str) -> str:
 
 
 def lacking(who: str, extra: str) -> str:
-    """`recall needs sklearn: in the clone, pip install -c constraints.txt ".[recall]"`, if it is not there; else "".
+    """`onnxruntime needs onnx: in the clone, pip install -c constraints.txt ".[onnx]"`, if it is not there; else "".
 
     Nothing is imported. Without an `extra` nothing is needed.
     """
@@ -48,3 +50,10 @@ def lacking(who: str, extra: str) -> str:
     if not missing:
         return ""
     return f'{who} needs {" and ".join(missing)}: in the clone, pip install -c constraints.txt ".[{extra}]"'
+
+
+def with_science(what: str) -> str:
+    """`; more suites come with ctxbench-science: in the clone, pip install ...`, where it is not installed; else ""."""
+    if find_spec(SCIENCE):
+        return ""
+    return f"; {what} come with ctxbench-science: in the clone, pip install -c constraints.txt ./science"

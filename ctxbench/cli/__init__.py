@@ -222,7 +222,7 @@ def main() -> None:
         raise
     except EngineError as error:
         _end(surroundings.foreign() or str(error))
-    except UsageError as error:
+    except (UsageError, PluginError) as error:
         _end(str(error))
     except Exception as error:
         import traceback

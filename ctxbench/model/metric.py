@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
-from ctxbench.base import extras, limits
+from ctxbench.base import limits
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import NumberOrigin
@@ -328,8 +328,8 @@ class Metric:
     Its `settings` are keys of `[measure]`. A process that measures it has `limit_s` seconds more than the `timeout_s`
     of all else, and takes about `takes_s` seconds for it beside the passes. `sentence` says of a row what its values
     mean for the module, in words that follow the module's name; "" if it says nothing.
-    The `extra` of ctxbench brings the packages that it needs. The modules that it `imports` are imported once for all
-    processes, before the fork: they start no thread and touch no driver.
+    The modules that it `imports` are imported once for all processes, before the fork: they start no thread and touch
+    no driver.
     """
 
     name: str
@@ -350,12 +350,7 @@ class Metric:
     limit_s: Callable[["Measure"], float] = lambda measure: 0.0
     takes_s: Callable[["Measure"], float] = lambda measure: 0.0
     sentence: Callable[[RecordRow], str] = lambda row: ""
-    extra: str = ""
     imports: Callable[["Measure"], Sequence[str]] = lambda measure: ()
-
-    def lacking(self) -> str:
-        """Missing packages, with the command that installs them; "" if none is missing."""
-        return extras.lacking(self.name, self.extra)
 
     def promised(self, *, static: bool) -> list[tuple[str, str]]:
         """The columns that a process without a failure fills, each with the column of reasons why not, or "".

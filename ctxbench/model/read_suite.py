@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from ctxbench import registry
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.extras import with_science
 from ctxbench.model.grid import Suite, reference_in
 from ctxbench.model.hparams import as_suites, of_configs
 from ctxbench.model.published import Published, line_of, plain_keys
@@ -143,7 +144,7 @@ def _built_in(folder: str, kind: str, name: str) -> Path:
     """The file of a name in a folder of ctxbench. UsageError if there is none."""
     found = _files(folder)
     if name not in found:
-        raise unknown(kind, name, found)
+        raise unknown(kind, name, found, with_science("more suites") if folder == "suites" else "")
     return found[name][1]
 
 

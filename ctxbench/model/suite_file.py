@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.extras import with_science
 from ctxbench.model import metrics
 from ctxbench.model.case import STRICT, Measure, Minutes, OneOrMore, Share, WholeNumber, as_list
 from ctxbench.model.conditions import CONDITIONS, SHAPE, Condition
@@ -38,7 +39,7 @@ def _metric(name: str) -> str:
     """The name of a metric that a suite may ask for."""
     asked_for = [each for each, metric in metrics.metrics().items() if metric.asked_for]
     if name not in asked_for:
-        raise unknown("metric", name, asked_for)
+        raise unknown("metric", name, asked_for, with_science("more metrics"))
     return name
 
 

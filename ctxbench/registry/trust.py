@@ -16,6 +16,7 @@ from typing import Any
 from ctxbench.base import disk
 from ctxbench.base.call_sites import is_library
 from ctxbench.base.errors import UsageError
+from ctxbench.plugin import elsewhere
 from ctxbench.registry.reference import Reference
 
 PACKAGE = __package__.partition(".")[0]
@@ -214,10 +215,10 @@ def _needs_torch(top: str) -> bool:
 
 @cache
 def _own_folders() -> tuple[Path, ...]:
-    """The folders that came with ctxbench, of which a plugin's may be a link to elsewhere."""
+    """The folders that came with ctxbench and with plugins, which may be links to elsewhere."""
     specs = [importlib.util.find_spec(name) for name in (PACKAGE, f"{PACKAGE}.suites", f"{PACKAGE}.published")]
     found = [Path(each) for spec in specs if spec for each in spec.submodule_search_locations or ()]
-    return tuple(each.resolve() for each in (*found, *Path(found[0], "plugins").iterdir()))
+    return tuple(each.resolve() for each in (*found, *Path(found[0], "plugins").iterdir(), *elsewhere().values()))
 
 
 def _is_own_file(file: Path) -> bool:

@@ -10,7 +10,6 @@ from ctxbench.base.errors import UsageError
 from ctxbench.executions import executions
 from ctxbench.model.case import Case, as_list
 from ctxbench.model.grid import Suite
-from ctxbench.model.metrics import metrics as known_metrics
 from ctxbench.model.suite_file import SuiteFile
 from ctxbench.registry import networks
 from ctxbench.results.environment import command_line
@@ -77,7 +76,6 @@ def check_installed(file: SuiteFile, static: bool = False) -> None:
     missing = [networks.lacking(name) for name in named("network")]
     if not static:
         missing += [executions()[name].lacking() for name in named("execution")]
-        missing += [known_metrics()[name].lacking() for name in file.metrics]
     if missing := list(filter(None, missing)):
         by_command = {each.partition(": ")[2]: each for each in reversed(missing)}
         raise UsageError("; ".join(reversed(by_command.values())))

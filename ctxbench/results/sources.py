@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench.base import disk, git
-from ctxbench.base.call_sites import in_library
+from ctxbench.base.call_sites import is_harness, is_library
 from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
 from ctxbench.model.read_suite import code_beside
+from ctxbench.plugin import elsewhere
 from ctxbench.registry import trust
 from ctxbench.registry.objects import SESSION
 from ctxbench.registry.reference import Reference
@@ -52,7 +53,7 @@ def _own_file(name: str) -> Path | None:
     if top in (PACKAGE, "__main__"):
         return None
     path = _file_of(name)
-    if in_library(path) or in_library(_file_of(top)):
+    if is_library(path) or is_harness(path) or is_library(_file_of(top)):
         return None
     if top not in sys.modules and not path.endswith(".py"):
         return None  # a kernel that torch.compile has built for this process
@@ -66,9 +67,10 @@ def _file_of(name: str) -> str:
 
 
 def code_digest() -> str:
-    """SHA-256 over ctxbench, its modules and networks: their source and the data that they are installed with."""
+    """SHA-256 over ctxbench, its modules, networks and plugins: their source and the data beside it."""
     specs = [importlib.util.find_spec(name) for name in (PACKAGE, f"{PACKAGE}.modules", f"{PACKAGE}.networks")]
     folders = [folder for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
+    folders += map(str, elsewhere().values())
     files = {file for folder in folders for file in Path(folder).rglob("[!.]*") if file.is_file()}
     return digest(sorted(file for file in files if "__pycache__" not in file.parts))
 

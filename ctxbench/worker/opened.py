@@ -14,6 +14,7 @@ from typing import Any
 
 import ctxbench
 from ctxbench.base.call_sites import is_library
+from ctxbench.plugin import elsewhere
 from ctxbench.registry import BUILT_IN
 from ctxbench.results.sources import OF_A_TERMINAL, UNKNOWN, VARIABLE, hash_of
 
@@ -26,7 +27,7 @@ EVENTS = {
 }
 _read: dict[str, None] = {}
 _written: set[str] = set()
-# The folders of ctxbench.
+# The folders of ctxbench and its plugins.
 _own: set[str] = set()
 
 
@@ -36,7 +37,7 @@ def listen() -> None:
     found = find_spec(BUILT_IN)
     modules = [Path(each) for each in (found and found.submodule_search_locations) or ()]
     beside = [folder.parent / name for folder in modules for name in ("networks", "suites", "report")]
-    _own.update(str(folder) for folder in (Path(ctxbench.__file__).parent, *modules, *beside))
+    _own.update(str(folder) for folder in (Path(ctxbench.__file__).parent, *modules, *beside, *elsewhere().values()))
     sys.addaudithook(_hear)
     os.environ.__class__ = _Variables
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from ctxbench.base.extras import with_science
 from ctxbench.base.mode import MODES
 from ctxbench.base.texts import listed
 from ctxbench.model.metric import ColumnValues, RecordRow, Unit
@@ -35,7 +36,10 @@ def caption_lines(
     if failed:
         lines.append(f"{failed} of {len(run.rows)} rows failed; their status and message are shown.")
     if unknown := [name for name in run.definition.get("metrics", ()) if name not in metrics()]:
-        lines.append(f"The run measured {listed(unknown)}, which is left out: no installed plugin knows it.")
+        lines.append(
+            f"The run measured {listed(unknown)}, which is left out: no installed plugin knows it"
+            f"{with_science('more metrics')}."
+        )
     if hidden:
         lines.append(f"{hidden} more rows are in the CSV table.")
     return tuple(lines)

@@ -1,4 +1,4 @@
-"""How a change of a module moves its predicted time: the operators that both versions have err alike in both."""
+"""Change of the predicted time of a module that changes: the operators that both versions have err alike in both."""
 
 import math
 from collections import Counter, defaultdict

@@ -8,6 +8,7 @@ import typer
 
 from ctxbench.base import limits
 from ctxbench.base.errors import UsageError
+from ctxbench.base.extras import with_science
 from ctxbench.base.temporary import temporary_folder
 from ctxbench.base.terminal import say
 from ctxbench.cli.options import EXIT_FAILED_CASES, EXIT_UNDECIDED, OF_MODULE, Given, complete_module
@@ -52,10 +53,8 @@ def verify(
     """
     from ctxbench.model.metrics import metrics
 
-    if deep and (gone := [name for name in DEEP if name not in metrics()]):
-        raise UsageError(f"--deep needs plugins that are not there: {', '.join(gone)}")
-    if deep and (sentence := metrics()["recall"].lacking()):
-        raise UsageError(sentence)
+    if deep and not metrics().keys() >= {*DEEP}:
+        raise UsageError(f"--deep needs the metrics {' and '.join(DEEP)}{with_science('both')}")
     results = function.verify(**asked, on_result=lambda result: render(lines.line(result))).value
     render(lines.summary(asked["module"], results))
     if judged(results) == "broken":

@@ -1,4 +1,4 @@
-"""How a change of a module moves its predicted time, and what of the errors of both sides is left."""
+"""Change of the predicted time of a module that changes, and what of the errors of both sides is left."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What passes start on a GPU that is not here, and how their predicted times moved from the baseline's."""
+"""Launches of passes on a GPU that is not here, and the change of their predicted times from the baseline's."""
 
 from collections.abc import Mapping, Sequence
 
