@@ -369,19 +369,6 @@ def test_several_devices_are_side_by_side(tmp_path: Path) -> None:
     assert axes[0].get_ylim() == axes[2].get_ylim()
 
 
-def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
-    found = panels(table3_run(tmp_path / "run"))
-    (kind,) = choose(["pareto"], found)
-    contents = []
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        written = write_figure(found, kind, tmp_path / name, list(WRITERS))
-        contents.append({ending: path.read_bytes() for ending, path in written.paths.items()})
-    assert list(contents[0]) == ["svg", "png", "pdf"]
-    assert contents[0] == contents[1]
-    assert b"Matplotlib" not in contents[0]["svg"] + contents[0]["png"]
-
-
 def test_a_figure_is_laid_out_for_all_its_formats_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     laid_out: list[Figure] = []
     execute = ConstrainedLayoutEngine.execute
@@ -392,9 +379,9 @@ def test_a_figure_is_laid_out_for_all_its_formats_at_once(tmp_path: Path, monkey
 
     monkeypatch.setattr(ConstrainedLayoutEngine, "execute", count)
     found = panels(table3_run(tmp_path / "run"))
-    for kind in choose(["cost", "pareto"], found):
-        write_figure(found, kind, tmp_path, list(WRITERS))
-    assert len(laid_out) == 2 * 2  # each twice
+    (kind,) = choose(["pareto"], found)
+    assert [*write_figure(found, kind, tmp_path, list(WRITERS)).paths] == ["svg", "png", "pdf"]
+    assert len(laid_out) == 2
 
 
 def test_names_from_outside_are_drawn_as_they_are(tmp_path: Path) -> None:

@@ -137,10 +137,11 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     run = table3_run(tmp_path / "run")
     contents = []
     for _ in range(2):
-        report = write_report([run], tmp_path / "out", ["cost", "pareto"], formats=["png"])
+        report = write_report([run], tmp_path / "out", ["pareto"], formats=["png", "pdf"])
         contents.append({path.name: path.read_bytes() for path in report.files})
+    assert {"pareto.svg", "pareto.png", "pareto.pdf"} < contents[0].keys()
     assert contents[0] == contents[1]
-    assert b"Matplotlib" not in contents[0]["cost.png"]
+    assert b"Matplotlib" not in contents[0]["pareto.svg"] + contents[0]["pareto.png"]
 
 
 def test_several_runs_share_a_page(tmp_path: Path) -> None:
