@@ -14,8 +14,9 @@ from unittest.mock import patch
 
 import torch
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from ctxbench.meta.watch import FunctionWatch
 
 Kind = Literal["cpu", "cuda"]
 
@@ -59,7 +60,7 @@ _ABOUT_DEVICES: tuple[tuple[Any, str], ...] = (
 _IN_PYTHON = (functional, torch.functional, torch._tensor)
 
 
-class Autocast(TorchFunctionMode):
+class Autocast(FunctionWatch):
     """Casts the arguments of a module's calls as autocast on a device, while it is on.
 
     It begins with the case's autocast to `dtype`, with none if that is None. A part of the module may switch it on or
@@ -97,10 +98,7 @@ class Autocast(TorchFunctionMode):
         super().__exit__(*error)  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         self._entered.close()
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.is_on:
             return func(*args, **kwargs)
         if isinstance(func, FunctionType) and func not in self._running:
@@ -148,12 +146,12 @@ class Autocast(TorchFunctionMode):
     def _again(self, func: FunctionType) -> Iterator[None]:
         """See what a function calls; a method that calls its C form shows itself once more."""
         self._running.append(func)
-        TorchFunctionMode.__enter__(self)
+        super().__enter__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         try:
             yield
         finally:
             self._running.pop()
-            TorchFunctionMode.__exit__(self, None, None, None)
+            super().__exit__(None, None, None)  # type: ignore[no-untyped-call]  # PyTorch's is not typed
 
     @contextmanager
     def _stands_for_meta(self) -> Iterator[None]:

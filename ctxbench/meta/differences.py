@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from ctxbench.meta.influence import forward
+from ctxbench.meta.watch import FunctionWatch
 from ctxbench.meta.without_compiler import without_compiler
 
 INPUT = "the input"
@@ -29,7 +29,7 @@ _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-de
 Likeness = Literal["same", "other", "kink"]
 
 
-class Held(TorchFunctionMode):
+class Held(FunctionWatch):
     """Keeps what a pass computes outside of autograd, and puts it in place of what later passes compute there.
 
     So their differences are those of the function that autograd differentiates. `kept` is empty where nothing stops.
@@ -45,10 +45,8 @@ class Held(TorchFunctionMode):
         self._at = 0
         return self
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = func(*args, **kwargs)
         if torch.is_grad_enabled():
             if func not in (Tensor.detach, Tensor.data.__get__):  # type: ignore[attr-defined]  # a property of C
                 return out

@@ -1,4 +1,4 @@
-"""Operator calls of a pass as they are made: in a forward pass composite ones, too, each after its parts."""
+"""Calls of a pass as they are made: of functions, and of operators, composite ones after their parts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ctxbench.base.call_sites import CallSite, CallSites
@@ -53,6 +54,19 @@ class OperatorCall:
     def tags(self) -> tuple[str, ...]:
         """PyTorch's tags of the operator."""
         return tags_of(self.func)
+
+
+class FunctionWatch(TorchFunctionMode):
+    """Has the calls of PyTorch's API go by `call`, before they become operators."""
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Result of a call."""
+        raise NotImplementedError
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return self.call(func, args, dict(kwargs or {}))
 
 
 @dataclass(eq=False)

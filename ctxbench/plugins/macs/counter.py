@@ -22,6 +22,7 @@ from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.left_out import COMPLEX, complex_rest, estimate, in_words
 from ctxbench.plugins.macs.rules import OTHERS, PRODUCTS, RECURRENT, WHOLE, is_free
 from ctxbench.plugins.macs.watch import Watch, explained, repeatable
+from ctxbench.plugins.memory.profile import MemoryProfile
 
 # The share of a count that its first three digits do not show.
 UNSEEN = 5e-4
@@ -135,6 +136,11 @@ def counted(calls: Iterable[OperatorCall | RecordedCall]) -> MacCount:
     for each in calls:
         counting.add(each)
     return counting.count()
+
+
+def recorded(profile: MemoryProfile) -> MacCount | None:
+    """The count of a pass that is recorded; None where that one is not of the module's own operators."""
+    return None if profile.replaced else counted(profile.calls)
 
 
 class MacSum:

@@ -78,16 +78,15 @@ def _count_step(measurement: Measurement) -> None:
 
 def _recorded(measurement: Measurement, mode: Mode) -> "MacCount | None":
     """The count of the pass that is recorded for memory; None where that one is not of the module's own operators."""
-    from ctxbench.plugins.macs.counter import counted
+    from ctxbench.plugins.macs.counter import recorded
     from ctxbench.plugins.memory.convention import UnpredictableError
 
     if measurement.case.autocast_dtype and measurement.case.device == "cpu":
         return None  # with other casts
     try:
-        recorded = pass_of(measurement, mode, "cuda")
+        return recorded(pass_of(measurement, mode, "cuda"))
     except UnpredictableError:
         return None
-    return None if recorded.replaced else counted(recorded.calls)
 
 
 def _notes(key: str, counted: "MacCount") -> list[Note]:

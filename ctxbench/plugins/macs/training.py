@@ -1,6 +1,6 @@
 """Multiply-accumulates of a training step: the forward, and the operators that autograd runs in the backward pass."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,6 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from ctxbench.base.errors import text_of
 from ctxbench.meta.as_written import as_written, flex_by
@@ -18,6 +17,7 @@ from ctxbench.meta.fused_attention import is_fusible
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.outputs import loss_of, trained
 from ctxbench.meta.scan import SCANS
+from ctxbench.meta.watch import FunctionWatch
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.macs.counter import MacCount, MacSum
 from ctxbench.plugins.macs.rules import FLEX
@@ -80,11 +80,8 @@ def _explained(name: str) -> Iterator[None]:
 def _as_one(watch: Watch) -> Iterator[None]:
     """Run fused attention and scans as one operator in each direction: on meta, PyTorch runs their parts."""
 
-    class Calls(TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-        ) -> Any:
-            kwargs = kwargs or {}
+    class Calls(FunctionWatch):
+        def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if func is _attend and (maps := _fused_maps(*args, **kwargs)):
                 query, _, value, _ = maps
                 return _told_as_one(watch, _ATTENTION, (*query.shape[:-1], value.shape[-1]), *maps)
@@ -95,7 +92,7 @@ def _as_one(watch: Watch) -> Iterator[None]:
     calls = Calls()
 
     def inside(*args: Any, **kwargs: Any) -> Any:
-        return calls.__torch_function__(_attend, (), args, kwargs)
+        return calls.call(_attend, args, kwargs)
 
     def flex(written: Any, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
         with torch.no_grad():

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import torch
 from torch._prims_common import suggest_memory_format
 from torch.nn import MultiheadAttention, functional
-from torch.overrides import TorchFunctionMode
 
 from ctxbench.base.mode import Mode
 from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.scan import SCANS
+from ctxbench.meta.watch import FunctionWatch
 from ctxbench.plugins.memory.attention import attend
 from ctxbench.plugins.memory.convention import UNDER_AUTOCAST, UnpredictableError
 from ctxbench.plugins.memory.tracker import Tracker
@@ -24,7 +24,7 @@ _dropout = functional.dropout
 _MOVES = {"to", "cuda", "cpu", "xpu", "mps"}
 
 
-class CallWatch(TorchFunctionMode):
+class CallWatch(FunctionWatch):
     """Sees the module's calls of PyTorch's API before they become operators, and before `autocast` casts."""
 
     def __init__(self, tracker: Tracker, mode: Mode, autocast: Autocast) -> None:
@@ -33,10 +33,7 @@ class CallWatch(TorchFunctionMode):
         self.mode = mode
         self.autocast = autocast
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", str(func))
         _refuse_named_device(name, args, kwargs)
         if name in _RECURRENT:
@@ -92,7 +89,7 @@ class CallWatch(TorchFunctionMode):
             marks[name + UNDER_AUTOCAST] = "autocast casts within it, where meta casts its arguments"
 
     def _seen(self, func: Any) -> Callable[..., Any]:
-        return lambda *args, **kwargs: self.__torch_function__(func, (), args, kwargs)
+        return lambda *args, **kwargs: self.call(func, args, kwargs)
 
     def _count_saved_numbers(self, name: str, result: Any) -> None:
         """`x * 0.5` keeps 0.5 as an 8-byte host tensor until the backward pass."""

@@ -79,16 +79,19 @@ def operators_in(profile: MemoryProfile) -> list[Operator]:
     In training on a GPU the gradient of each parameter is one more, which takes the host alone.
     """
     kept = Operator("AccumulateGrad", "backward", CallSite(node="weights"), (), launches=GRADIENT_LAUNCHES)
-    found: dict[bool, list[Operator]] = {False: [], True: []}
-    for step in profile.timeline:
-        if kernels := works(step.call, step.inner):
-            is_step = step.phase == "optimizer"
-            name = step.call.operator if is_step else step.call.packet.removeprefix("aten.")
-            found[is_step].append(Operator(name, step.phase, step.place, tuple(kernels), dtype_of(step.call)))
-    return [*found[False], *[kept] * (profile.trained if profile.device != "cpu" else 0), *found[True]]
+    found = [each for step in profile.timeline for each in started(step.call, step.phase, step.place, step.inner)]
+    last = sum(each.phase != "optimizer" for each in found)
+    return [*found[:last], *[kept] * (profile.trained if profile.device != "cpu" else 0), *found[last:]]
 
 
-def dtype_of(call: Operation) -> str:
+def started(call: Operation, phase: Phase, place: CallSite, inner: Sequence[int] = ()) -> list[Operator]:
+    """The operator of a call, if it starts kernels."""
+    name = call.operator if phase == "optimizer" else call.packet.removeprefix("aten.")
+    kernels = tuple(works(call, inner))
+    return [Operator(name, phase, place, kernels, _dtype_of(call))] if kernels else []
+
+
+def _dtype_of(call: Operation) -> str:
     """The dtype of an operator's arithmetic: that of its first floating-point tensor."""
     return next((each.dtype for each in (*call.given, *call.out) if each.is_floating_point), "float32")
 

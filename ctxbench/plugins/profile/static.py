@@ -1,7 +1,7 @@
 """Costs of a pass that need no hardware: multiply-accumulates, bytes, the roofline and the predicted time, by place."""
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,16 +16,15 @@ from ctxbench.meta.autocast import Autocast
 from ctxbench.meta.calls import RecordedCall
 from ctxbench.meta.recorder import Recorder
 from ctxbench.meta.without_compiler import without_compiler
-from ctxbench.plugins.macs.counter import count_macs
-from ctxbench.plugins.macs.rules import OTHERS, PRODUCTS
+from ctxbench.plugins.macs.counter import count_macs, counted, recorded
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.macs.watch import UncountableError, repeatable
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.one_pass import prepared, run_pass
 from ctxbench.plugins.memory.predict import predict_peak
-from ctxbench.plugins.memory.profile import MemoryProfile
-from ctxbench.plugins.predict.operators import Operator, dtype_of, operators_in, works
+from ctxbench.plugins.memory.profile import MemoryProfile, Phase
+from ctxbench.plugins.predict.operators import Operator, operators_in, started
 from ctxbench.plugins.predict.passes import PassTime, time_of
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import Work, itemsize
@@ -66,10 +65,12 @@ def known(
     except UnpredictableError as error:
         seen = None if inputs[0].is_meta else _seen_on_data(found, module, *inputs, mode=mode, autocast=autocast)
         if seen is not None:
-            found.operators, found.on_data = _operators(seen), str(error).partition("; ")[0]
+            phases: list[Phase] = ["forward" if each.node is None else "backward" for each in seen]
+            pairs = zip(seen, phases, strict=True)
+            found.operators = [each for call, phase in pairs for each in started(call.operation, phase, call.place)]
+            found.on_data = str(error).partition("; ")[0]
             _add_works(found.costs, found.operators, dtype, roof)
-            for each in seen:
-                _add_macs(found.costs, _macs(each))
+            _add_macs(found.costs, counted(seen).by_place)
             return found
         found.missing.append(f"no bytes and no roofline: {error}")
     else:
@@ -78,7 +79,8 @@ def known(
         _add_memory(found.costs, found.memory)
     try:
         count_in = count_training_macs if mode == "train" else count_macs
-        count = count_in(module, *inputs, autocast=Autocast(device, autocast))
+        count = found.memory and recorded(found.memory)
+        count = count or count_in(module, *inputs, autocast=Autocast(device, autocast))
     except UncountableError as error:
         found.missing.append(f"no MACs: {error}")
     else:
@@ -104,30 +106,6 @@ def _seen_on_data(
         found.missing.append(f"no counts of a pass on numbers: {type(error).__name__}: {text_of(error)}")
         return None
     return recorder.calls
-
-
-def _operators(calls: Iterable[RecordedCall]) -> list[Operator]:
-    """Their kernels, as of tensors without data."""
-    started = ((each, tuple(works(each.operation))) for each in calls)
-    return [
-        Operator(
-            each.operation.packet.removeprefix("aten."),
-            "forward" if each.node is None else "backward",
-            each.place,
-            kernels,
-            dtype_of(each.operation),
-        )
-        for each, kernels in started
-        if kernels
-    ]
-
-
-def _macs(call: RecordedCall) -> dict[tuple[CallSite, str], int]:
-    """MACs of a call by place and operator; those of the backward pass are at a place with a node."""
-    operation, name = call.operation, f"aten::{call.operation.operator}"
-    rule = PRODUCTS.get(name) or OTHERS.get(name)
-    output = operation.out[0] if len(operation.out) == 1 else operation.out
-    return {(call.place, name): rule(operation.args, output)} if rule else {}
 
 
 def _add_macs(costs: Costs, macs: Mapping[tuple[CallSite, str], int]) -> None:

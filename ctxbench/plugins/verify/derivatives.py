@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ctxbench.base.number import significant
 from ctxbench.meta.differences import Point, positions_first
 from ctxbench.meta.gradient_order import WAY_OUT
+from ctxbench.meta.watch import OperatorCall, PassWatch
 from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.plugins.verify.subject import Subject, failed, listed, not_applicable, passed
 
@@ -168,22 +168,21 @@ def _other_orders(point: Point, setting: PassSetting) -> Iterator[tuple[PassSett
                 yield other, name, off[name] / max(float(expected[name].norm()), SAME * largest)
 
 
-class Replayed(TorchDispatchMode):
+class Replayed(PassWatch):
     """Repeats each backward of PyTorch's with contiguous tensors, and keeps the names of those that differ."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
         self.wrong: dict[str, None] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if "backward" in str(func) and not func._schema.is_mutable:
-            again = func(*tree_map(_contiguous, args), **tree_map(_contiguous, kwargs or {}))
-            pairs = [each for each in zip(tree_leaves(out), tree_leaves(again), strict=True) if each[0] is not None]
+    def take(self, call: OperatorCall) -> None:
+        if "backward" in str(call.func) and not call.func._schema.is_mutable:
+            again = call.func(*tree_map(_contiguous, call.args), **tree_map(_contiguous, call.kwargs))
+            leaves = zip(tree_leaves(call.output), tree_leaves(again), strict=True)
+            pairs = [each for each in leaves if each[0] is not None]
             largest = max(float(b.norm()) for _, b in pairs)
             if any(float((a - b).norm()) > SAME * largest for a, b in pairs):
-                self.wrong[str(func).removeprefix("aten.").removesuffix(".default")] = None
-        return out
+                self.wrong[str(call.func).removeprefix("aten.").removesuffix(".default")] = None
 
 
 def _contiguous(each: Any) -> Any:
@@ -192,7 +191,7 @@ def _contiguous(each: Any) -> Any:
 
 def _blamed(point: Point, setting: PassSetting) -> str:
     """The sentence on PyTorch's own backward that reads a gradient in a wrong order; "" if there is none."""
-    with Replayed() as replayed:
+    with Replayed(point.module) as replayed:
         _gradients(point, setting)
     wrong = listed(list(replayed.wrong))
     return f"{wrong} of torch {torch.__version__} reads a gradient in a wrong order" if wrong else ""
