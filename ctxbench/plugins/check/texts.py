@@ -123,7 +123,7 @@ def remarks(result: GateResult) -> list[str]:
 
 
 def _beyond(result: GateResult) -> str:
-    """Where the time of a check went that took longer than its budget; else empty."""
+    """The seconds of each stage of a check that took longer than its budget; else empty."""
     if result.elapsed_s <= result.budget_s:
         return ""
     parts = listed([f"{stage} took {seconds:.0f} s" for stage, seconds in result.spent.items() if seconds >= 1])

@@ -19,6 +19,7 @@ from ctxbench.engine.progress import Quiet
 from ctxbench.model.grid import Suite
 from ctxbench.model.messages import Failure
 from ctxbench.model.metrics import read_number, static_metrics, stored_quantities
+from ctxbench.plugins.history.imports import needed
 from ctxbench.plugins.trees.tree_cases import labels, list_cases, suite_in_tree
 from ctxbench.plugins.trees.trees import Commit, Tree, adapters_of, baseline_tree, commits, last_change, working_tree
 from ctxbench.registry.reference import Reference
@@ -27,6 +28,8 @@ from ctxbench.results.environment import differences
 from ctxbench.results.sources import UNKNOWN, VARIABLE
 
 ADAPT = "--adapter FILE gives each commit a file of your working tree, such as a wrapper of a block"
+# What a person can set right: no other commit is asked.
+WRONG = "error: UsageError: "
 NO_FILE = "name them as path.py:Class of this repository"
 
 
@@ -151,6 +154,8 @@ def _walk(
     for number in range(last):
         shown.stage(f"commit {number + 1} of at most {last}: {every[index].short} {every[index].subject}")
         costs, missing = _costs(here, every[index], suite, adapters)
+        if number == 0 and missing and not costs.numbers and all(each.startswith(WRONG) for each in missing):
+            raise UsageError(missing[0].removeprefix(WRONG))
         changed = places.get(last_change(here, every[index].name, {*costs.files, *named} - adapters.keys()), len(every))
         yield every[changed if changed < len(every) else index], costs, missing
         index = changed + 1
@@ -180,7 +185,8 @@ def _change(before: CommitNumber, after: CommitNumber) -> Number | None:
 class CommitCosts:
     """Costs by case and quantity: a value, and the ends of its interval if it has one; and remarks on them.
 
-    `files` of the tree, named from its root, were imported or read for them; "." is any of them.
+    `files` of the tree, named from its root, are needed for them: read, or imported by the module's file and what that
+    imports; "." is any of them.
     """
 
     numbers: dict[str, dict[str, list[float]]] = field(default_factory=dict)
@@ -233,6 +239,11 @@ def _counted(tree: Tree, suite: Suite) -> tuple[CommitCosts, list[str], bool]:
     paths = [Path(each).resolve() for each in read]
     inside = sorted(path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root))
     costs.files = ["."] if any(each.startswith(UNKNOWN) for each in read) else inside
+    if costs.files == inside and not any(case.network for case in found.cases.values()):
+        own = [Path(each).resolve() for each in found.files.values()]
+        start = {*named_files(suite), *(each.relative_to(root).as_posix() for each in own if each.is_relative_to(root))}
+        python = {each for each in inside if each.endswith(".py")}
+        costs.files = sorted(({*inside} - python) | needed(root, start, python))
     return costs, missing, len(inside) == len(paths)
 
 

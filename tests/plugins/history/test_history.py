@@ -119,6 +119,17 @@ def test_only_commits_that_change_what_the_module_imports_or_reads_stand_in_it(
     assert [found.commits[point.index].subject for point in times.points] == ["the helper"]
 
 
+def test_what_a_person_can_set_right_ends_at_the_first_commit(
+    names: list[str], ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "error: UsageError: Mine needs a value for width; this works: ctxbench show module.py:Mine --set width=3"
+    asked: list[str] = []
+    monkeypatch.setattr(made, "_costs", lambda here, commit, *_: (made.CommitCosts(), [asked.append(reason) or reason]))
+    with pytest.raises(UsageError, match=r"^Mine needs a value for width; this works: "):
+        ask()
+    assert len(asked) == 1
+
+
 def test_a_wrapper_of_the_working_tree_is_in_each_commit(names: list[str], ask: Ask) -> None:
     Path("wrap.py").write_text("from module import Mine\n\ndef make(channels):\n    return Mine(channels)\n")
     suite = load("ci", Overrides(modules=["wrap.py:make"], conditions={"shape": [(1, 16, 8, 8)]}))
