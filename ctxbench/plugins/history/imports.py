@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 
 def needed(root: Path, start: Collection[str], loaded: Collection[str]) -> set[str]:
-    """Those of the `loaded` Python files that the `start` files import, directly or not, and these; names from `root`.
+    """Names from `root` of the `start` files and of the `loaded` Python files that they import, directly or not.
 
     An `__init__` is needed by who takes a name of it. A file that cannot be read needs all that was loaded.
     """
