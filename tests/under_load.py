@@ -2,7 +2,7 @@
 
 `python tests/under_load.py [PYTEST ARGUMENT]...`: in the copy of the tracked files, once beside a busy loop on each
 core, with the files in a random order, then once while the tests and all that they start are stopped (SIGSTOP) for
-half of the time. Without arguments it starts `make test` and `make long` side by side, and at half speed what waits for
+half of the time. Without arguments it starts `make test science` and `make long` side by side, and at half speed what waits for
 processes most, beside the tests for other processors (`under_caps.py`). Needs Linux and nothing else, no cgroup and no
 rights.
 """
@@ -87,7 +87,7 @@ def main() -> int:
     pytest = [python, "-m", "pytest", *chosen, *PARALLEL]
     # On the machine of the tests alone: beside busy loops no real time is judged.
     environment = {"CTXBENCH_TEST_ORDER": "random", **os.environ, "CTXBENCH_TEST_MACHINE": "quiet"}
-    all_tests = [*pytest, "-m", "not timing"] if chosen else [*make, "test"]
+    all_tests = [*pytest, "-m", "not timing"] if chosen else [*make, "test", "science"]
     others = [] if chosen else [[*make, "long"], [python, "tests/under_caps.py"]]
     ended: list[subprocess.Popen[bytes]] = []
     with busy_loops(), contextlib.ExitStack() as stack:

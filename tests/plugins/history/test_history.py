@@ -279,16 +279,25 @@ def test_each_input_of_a_count_changes_its_key(tmp_path: Path, monkeypatch: pyte
 DAMAGES = (b"{}", b"[]", b"null", b'{"Mine": {"params": [999]}}', b"[" * 200_000, b"", b"\xff", None)
 
 
-def test_a_damaged_entry_is_counted_anew(names: list[str], ask: Ask, tmp_path: Path) -> None:
+def test_a_damaged_entry_is_counted_anew(
+    names: list[str], ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, counted = made._counted, list[Any]()
+
+    def count_once(*arguments: Any) -> Any:
+        counted.append(counted[0] if counted else count(*arguments))
+        return counted[0]
+
+    monkeypatch.setattr(made, "_counted", count_once)
     first = ask("HEAD", 1)
     (path,) = (tmp_path / "cache" / "history").glob("*/*")
-    for damage in DAMAGES:
+    for number, damage in enumerate(DAMAGES, 2):
         path.unlink()
         if damage is None:
             os.mkfifo(path)
         else:
             path.write_bytes(damage)
-        assert repr(ask("HEAD", 1)) == repr(first), damage
+        assert (repr(ask("HEAD", 1)), len(counted)) == (repr(first), number), damage
 
 
 @pytest.mark.parametrize(
