@@ -2,9 +2,9 @@
 
 `python tests/under_load.py [PYTEST ARGUMENT]...`: in the copy of the tracked files, once beside a busy loop on each
 core, with the files in a random order, then once while the tests and all that they start are stopped (SIGSTOP) for
-half of the time. Without arguments it starts `make test science` and `make long` side by side, and at half speed what waits for
-processes most, beside the tests for other processors (`under_caps.py`). Needs Linux and nothing else, no cgroup and no
-rights.
+half of the time. Without arguments it starts `make test science` and `make long` side by side, and at half speed what
+waits for processes most, beside the tests for other processors (`under_caps.py`). Needs Linux and nothing else, no
+cgroup and no rights.
 """
 
 import contextlib
