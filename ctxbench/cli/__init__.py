@@ -131,11 +131,9 @@ class ShownCommands(TyperGroup):
         try:
             return super().invoke(ctx)
         except Stopped as stop:
-            from ctxbench.cli.printing import render
+            from ctxbench.cli.printing import print_stopped
 
-            for part in stop.result.parts:
-                render(part)
-            say(str(stop), stderr=True)
+            print_stopped(stop)
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except KeyboardInterrupt:  # also while the command is imported; typer would end without a word
             say(INTERRUPTED, stderr=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ctxbench.engine.progress import Quiet
     from ctxbench.results.run_folder import RunFolder
+    from ctxbench.table.result import Stopped
     from ctxbench.table.table import Table
 
 
@@ -63,18 +64,15 @@ def print_run(path: Path) -> None:
     say(f"run folder: {path}")
 
 
-def print_interrupted(stop: KeyboardInterrupt, command: str = "ctxbench resume") -> None:
-    """The table of what is known, how much that is, and the command that goes on."""
-    from ctxbench.engine.run import Interrupted
+def print_stopped(stop: "Stopped") -> None:
+    """Print what is known, how much that is, and what goes on from there."""
     from ctxbench.results.run_folder import RunFolder, run_folders
 
-    if not isinstance(stop, Interrupted):
-        say("interrupted before anything was measured", stderr=True)
-        return
     try:
-        for path in run_folders(stop.path):
+        for part in stop.result.parts:
+            render(part)
+        for path in run_folders(stop.path) if stop.path else ():
             if RunFolder.open(path).rows():
                 print_run(path)
     finally:
-        say(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", stderr=True)
-        say(f"continue with: {command} {stop.path}", stderr=True)
+        say(str(stop), stderr=True)

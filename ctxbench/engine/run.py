@@ -30,17 +30,16 @@ from ctxbench.results.plan import RunPlan, check_installed, prepare
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
 from ctxbench.results.sources import PACKAGE, changed_files, check_own_code, named_code, row_name
+from ctxbench.table.result import Stopped
 
 # The counter of MACs where none is chosen.
 COUNTER = "ctxbench"
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C: `done` of `total` planned processes are in the folder `path`, which can be resumed."""
-
-    def __init__(self, path: Path, done: int, total: int) -> None:
-        super().__init__(f"{done} of {total} processes are in {path}")
-        self.path, self.done, self.total = path, done, total
+def stopped(path: Path, done: int, total: int, going_on: str = "ctxbench resume") -> Stopped:
+    """Ctrl-C when `done` of the planned processes are in the folder `path`, from which a command goes on."""
+    known = f"{done} of {max(done, total)} processes are in {path}"
+    return Stopped(f"interrupted; {known}\ncontinue with: {going_on} {path}", path=path)
 
 
 def run_suite(
@@ -176,7 +175,7 @@ def _measure(
     except KeyboardInterrupt:
         folder.finish("interrupted")
         done = sum(map(len, folder.finished().values()))
-        raise Interrupted(folder.path, done, max(done, len(cases) * plan.processes)) from None
+        raise stopped(folder.path, done, len(cases) * plan.processes) from None
     except UsageError as error:
         with suppress(UsageError):  # a disk may be full
             folder.finish("interrupted")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ctxbench.table.table import Table
@@ -49,9 +50,15 @@ class Result(Generic[Value]):
         )
 
 
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C where something was known by then: the `result`, and a sentence on how much that is."""
+NOTHING: Result[None] = Result(None, ())
 
-    def __init__(self, result: Result[Any], sentence: str) -> None:
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C where something was known by then: its sentence says how much, and what goes on from there.
+
+    It is the `result`, or the runs in the folder `path`.
+    """
+
+    def __init__(self, sentence: str, result: Result[Any] = NOTHING, path: Path | None = None) -> None:
         super().__init__(sentence)
-        self.result = result
+        self.result, self.path = result, path

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import EXIT_INTERRUPTED, InProcessOption, RunItsCode
-from ctxbench.cli.printing import print_interrupted, print_runs, reporter
+from ctxbench.cli.options import InProcessOption, RunItsCode
+from ctxbench.cli.printing import print_runs, reporter
 
 
 def resume(
@@ -21,15 +21,11 @@ def resume(
     """
     from ctxbench.engine import run
 
-    try:
-        finished = run.resume(
-            folder,
-            retry_failed=retry_failed,
-            in_process=in_process,
-            run_its_code=run_its_code,
-            reporter=reporter(),
-        )
-    except KeyboardInterrupt as stop:
-        print_interrupted(stop)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    finished = run.resume(
+        folder,
+        retry_failed=retry_failed,
+        in_process=in_process,
+        run_its_code=run_its_code,
+        reporter=reporter(),
+    )
     print_runs([finished])

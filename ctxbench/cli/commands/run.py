@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from ctxbench import api
-from ctxbench.cli.options import EXIT_INTERRUPTED, SHARED, Given, asked_for, seconds
-from ctxbench.cli.printing import print_interrupted, print_runs, render, reporter
+from ctxbench.cli.options import SHARED, Given, asked_for, seconds
+from ctxbench.cli.printing import print_runs, render, reporter
 from ctxbench.cli.signature import command_of
 
 Budget = Annotated[
@@ -53,17 +53,13 @@ def run(
 
     shown = reporter()
     suite, how = asked.pop("suite"), {name: asked.pop(name) for name in HOW if name in asked}
-    try:
-        loaded = api.suite_of(suite, **asked)
-        budget = "processes" in asked and "total_s" not in asked.get("measure", {}) and load(suite).file.measure.total_s
-        if budget:
-            processes = f"--processes {asked['processes']}"
-            shown.note(f"the suite's budget of {budget:g} s does not count beside {processes}; --budget sets one")
-        if dry_run:
-            render(describe.plan(plan(loaded, static=how["static"]), loaded.file.measure))
-            return
-        finished = run_suite(loaded, **how, reporter=shown)
-    except KeyboardInterrupt as stop:
-        print_interrupted(stop)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    loaded = api.suite_of(suite, **asked)
+    budget = "processes" in asked and "total_s" not in asked.get("measure", {}) and load(suite).file.measure.total_s
+    if budget:
+        processes = f"--processes {asked['processes']}"
+        shown.note(f"the suite's budget of {budget:g} s does not count beside {processes}; --budget sets one")
+    if dry_run:
+        render(describe.plan(plan(loaded, static=how["static"]), loaded.file.measure))
+        return
+    finished = run_suite(loaded, **how, reporter=shown)
     print_runs([finished])

@@ -66,9 +66,8 @@ def audit(
         except KeyboardInterrupt:
             found = known(recount)
             tables = (audit_table(content, found),) * bool(found)
-            raise Stopped(
-                Result(found, tables), f"stopped; {counted(len(found), 'figure')} counted, none judged"
-            ) from None
+            sentence = f"stopped; {counted(len(found), 'figure')} counted, none judged"
+            raise Stopped(sentence, Result(found, tables)) from None
     if out:
         finding.write(Path(out), findings)
     return Result(findings, (audit_table(content, findings),))

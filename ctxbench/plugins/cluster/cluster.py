@@ -11,7 +11,7 @@ from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.engine import progress
 from ctxbench.engine.one_process import Plan
-from ctxbench.engine.run import Interrupted, finish, locked, reopen
+from ctxbench.engine.run import finish, locked, reopen, stopped
 from ctxbench.model.grid import Suite
 from ctxbench.model.read_suite import restore
 from ctxbench.model.suite_file import parse_pair
@@ -22,6 +22,9 @@ from ctxbench.results.plan import RunPlan
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
 from ctxbench.results.run_meta import CONTINUED
 from ctxbench.results.sources import check_own_code, digest, named_code
+
+# The command that continues a run, before the address.
+GOES_ON = "ctxbench cluster-resume"
 
 
 def run(
@@ -60,7 +63,7 @@ def run(
         for place, slots in places.items():
             meta = plan.meta(slots[0].environment, counter=counter, metrics=settings.metrics, force=force)
             stack.enter_context(locked(place))
-            facts = {"environments": _environments(slots), "continued_by": f"ctxbench cluster-resume {address}"}
+            facts = {"environments": _environments(slots), "continued_by": f"{GOES_ON} {address}"}
             folder = RunFolder.create(place, {**meta, **facts})
             parts.append(_part(plan, folder, slots))
         return _measured(parts, settings, shown)
@@ -97,7 +100,8 @@ def resume(
             here = [slots for slots in kinds if not differences(folder.meta["environment"], slots[0].environment)]
             if here:
                 settings = reopen(folder, plan, suite.file.measure, retry_failed, shown)
-                folder.save_meta(environments={**folder.meta["environments"], **_environments(here[0])})
+                environments = {**folder.meta["environments"], **_environments(here[0])}
+                folder.save_meta(environments=environments, continued_by=f"{GOES_ON} {address}")
                 parts.append(_part(plan, folder, here[0]))
         if not parts:
             changed = differences(meta["environment"], kinds[0][0].environment)
@@ -175,7 +179,7 @@ def _states(parts: Sequence[SweepPart], plan: Plan) -> Iterator[None]:
         done = sum(plan.processes for each in finished if len(each) > plan.processes)
         total = sum(len(part.cases) for part in parts) * plan.processes
         path = parts[0].folder.path if len(parts) == 1 else parts[0].folder.path.parent
-        raise Interrupted(path, done, max(done, total)) from None
+        raise stopped(path, done, total, parts[0].folder.meta["continued_by"]) from None
     finally:
         with suppress(UsageError):  # a full disk has been told of
             for part in parts:

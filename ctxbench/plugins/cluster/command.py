@@ -1,7 +1,6 @@
 """`ctxbench cluster-run` and `cluster-resume`: a suite on the devices of a Ray cluster."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,8 +8,8 @@ import typer
 
 from ctxbench import api
 from ctxbench.cli.commands.run import HOW, MEASURE
-from ctxbench.cli.options import EXIT_INTERRUPTED, RunItsCode, asked_for
-from ctxbench.cli.printing import print_interrupted, print_runs, reporter
+from ctxbench.cli.options import RunItsCode, asked_for
+from ctxbench.cli.printing import print_runs, reporter
 from ctxbench.cli.signature import command_of
 
 Address = Annotated[
@@ -40,9 +39,8 @@ def run(
     from ctxbench.plugins.cluster import cluster
 
     suite, how = asked.pop("suite"), {name: asked.pop(name) for name in HOW if name in asked}
-    with _ending(address):
-        loaded = api.suite_of(suite, **asked)
-        runs = cluster.run(loaded, address, each_device=each_device, **how, reporter=reporter())
+    loaded = api.suite_of(suite, **asked)
+    runs = cluster.run(loaded, address, each_device=each_device, **how, reporter=reporter())
     print_runs(runs)
 
 
@@ -61,16 +59,5 @@ def resume(
     from ctxbench.plugins.cluster import cluster
 
     how: Mapping[str, Any] = {"retry_failed": retry_failed, "run_its_code": run_its_code}
-    with _ending(address):
-        runs = cluster.resume(folder, address, **how, reporter=reporter())
+    runs = cluster.resume(folder, address, **how, reporter=reporter())
     print_runs(runs)
-
-
-@contextmanager
-def _ending(address: str) -> Iterator[None]:
-    """Tell how to go on after Ctrl-C."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        print_interrupted(stop, f"ctxbench cluster-resume {address}")
-        raise typer.Exit(EXIT_INTERRUPTED) from None

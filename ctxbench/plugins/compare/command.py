@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ctxbench.base.terminal import say
-from ctxbench.cli.options import EXIT_FAILED_CASES, EXIT_INTERRUPTED, Given, asked_for, split
-from ctxbench.cli.printing import print_interrupted, render, reporter
+from ctxbench.cli.options import EXIT_FAILED_CASES, Given, asked_for, split
+from ctxbench.cli.printing import render, reporter
 from ctxbench.cli.signature import command_of
 from ctxbench.model.metrics import quantities
 from ctxbench.plugins.compare import comparison, function
@@ -57,9 +57,6 @@ def compare(asked: Mapping[str, Any]) -> None:
     except BrokenModules as error:
         say(error.sentence, stderr=True)
         raise typer.Exit(EXIT_FAILED_CASES) from None
-    except KeyboardInterrupt as stop:
-        print_interrupted(stop)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
     for number, part in enumerate(found.parts):
         if number and not isinstance(part, str):
             say("")

@@ -70,5 +70,5 @@ def history(
     result = Result(found, (*table.history_tables(found), *table.sentences(found)))
     if not found.is_whole:
         counted = f"{len(found.commits)} of at most {last} commits are counted, and are kept for the next time"
-        raise Stopped(result, f"interrupted; {counted}")
+        raise Stopped(f"interrupted; {counted}", result)
     return result
