@@ -9,6 +9,9 @@ unexport PYTHONPATH PYTHONHOME
 export PIP_USER := 0
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
+# The wheels for Linux on x86-64, but torch's, have their hashes in a file. pip takes no hashes beside a folder, so they come first.
+IS_HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
+HASHED = $(if $(IS_HASHED),$(BIN)/pip install --quiet --require-hashes --no-deps --requirement $(1) && $(PIP) --no-build-isolation,$(PIP))
 IN_COPY := cd .tracked && "$(CURDIR)/.venv/tracked/bin/python"
 QUICK := not processes and not timing and not slow and not long
 PARALLEL := -n 2 --dist loadscope --no-loadscope-reorder
@@ -98,8 +101,8 @@ gpu: .venv/.nvidia
 # environment of their own the wheels run four commands.
 dist: tracked
 	rm -rf dist .venv/dist
-	$(IN_COPY) -m build --outdir "$(CURDIR)/dist"
-	$(IN_COPY) -m build --outdir "$(CURDIR)/dist" science
+	$(IN_COPY) -m build --no-isolation --outdir "$(CURDIR)/dist"
+	$(IN_COPY) -m build --no-isolation --outdir "$(CURDIR)/dist" science
 	$(PYTHON) -m venv .venv/dist
 	.venv/dist/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	cd .venv/dist && bin/ctxbench list && bin/ctxbench show sa --shape 1,64,32,32 && bin/ctxbench audit hamburger && bin/ctxbench run --suite gradient --dry-run
@@ -112,17 +115,17 @@ clean:
 	rm -rf .venv .tracked build dist *.egg-info
 
 # Without an NVIDIA driver the build of torch for CPUs does, which is 4.5 GB smaller; if its index does not answer, the usual build follows.
-.venv/.installed: pyproject.toml constraints.txt
+.venv/.installed: pyproject.toml constraints.txt hashes.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "ctxbench needs Python 3.11, 3.12 or 3.13, and " \
 	    "$(PYTHON) is %d.%d. Name another one: make PYTHON=python3.13" % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 	@command -v nvidia-smi >/dev/null || $(PIP) --no-deps --retries 0 --timeout 15 --index-url $(CPU_BUILDS) torch \
 	    || echo "The CPU build of torch could not be had; the usual one is installed, which is 4.5 GB larger."
-	$(PIP) --editable .
+	$(call HASHED,hashes.txt) --editable .
 	touch $@
 
-.venv/.dev: .venv/.installed science/pyproject.toml
-	$(PIP) --editable ".[dev]" --editable ./science
+.venv/.dev: .venv/.installed science/pyproject.toml hashes-dev.txt
+	$(call HASHED,hashes-dev.txt) --editable ".[dev]" --editable ./science
 	touch $@
 
 .venv/.research: .venv/.dev research/requirements.txt

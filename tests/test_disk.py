@@ -247,7 +247,7 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path, m
         "ctxbench-night": None,
         "ctxbench-empty": b"",
         "ctxbench-copy": b"%s/ctxbench-other",
-        "ctxbench-link": b"%s/ctxbench-link",
+        "ctxbench-sent": b"%s/ctxbench-sent\n1",
     }
     for name, mark in marks.items():
         (tmp_path / name).mkdir(exist_ok=True)
@@ -255,10 +255,12 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path, m
         (tmp_path / name / "text").write_text("of a person")
         if mark is not None:
             (tmp_path / name / temporary.MARK).write_bytes(mark.replace(b"%s", bytes(tmp_path)))
+    (tmp_path / "ctxbench-link" / temporary.LOCK).touch()
+    (tmp_path / "ctxbench-link" / temporary.MARK).write_bytes(temporary.mark_of(tmp_path / "ctxbench-link"))
     for name, linked in (("ctxbench-a", temporary.MARK), ("ctxbench-b", temporary.LOCK)):
         (tmp_path / name).mkdir()
         (tmp_path / name / temporary.LOCK).touch()
-        (tmp_path / name / temporary.MARK).write_text(str(tmp_path / name))
+        (tmp_path / name / temporary.MARK).write_bytes(temporary.mark_of(tmp_path / name))
         (tmp_path / name / linked).rename(tmp_path / "elsewhere" / linked)
         (tmp_path / name / linked).symlink_to(tmp_path / "elsewhere" / linked)
     (tmp_path / "elsewhere" / temporary.LOCK).write_text("a thesis")
@@ -279,7 +281,8 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path, m
         assert not there.exists()
     assert not own.exists()
     left = {each.name for each in tmp_path.iterdir()}
-    assert left == {*marks, "ctxbench-of-a-person", "ctxbench-a", "ctxbench-b", "elsewhere"}
+    assert left == {*marks, "ctxbench-of-a-person", "ctxbench-link", "ctxbench-a", "ctxbench-b", "elsewhere"}
+    assert (tmp_path / "ctxbench-link" / temporary.LOCK).exists()
     assert all((tmp_path / name / "text").read_text() == "of a person" for name in marks)
     assert (tmp_path / "elsewhere" / temporary.LOCK).read_text() == "a thesis"
 

@@ -31,8 +31,9 @@ ASKED = (
 
 
 def call(folder: Path, *words: str, given: str = "") -> str:
-    command = ["git", "-C", folder, *words]
-    return subprocess.run(command, check=True, input=given, capture_output=True, text=True).stdout.strip()
+    command = ["git", "-C", str(folder), *words]
+    done = subprocess.run(command, check=True, input=given, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def keys() -> list[str]:

@@ -4,7 +4,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, distributions, requires
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from ctxbench.base.extras import PACKAGES
 from ctxbench.plugin import brought
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = CONFIG["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf-8")
 (PINNED,) = re.findall(r"^torch==.*$", CONSTRAINTS, re.MULTILINE)
@@ -23,6 +24,8 @@ CPU = ["--index-url", "https://download.pytorch.org/whl/cpu"]
 PAGES = [
     path for each in ("*.md", "docs/**/*.md", "examples/**/*.md", "examples/*.yml") for path in sorted(ROOT.glob(each))
 ]
+# What a build of torch for CPUs brings beside what ctxbench itself asks for.
+TORCH_NEEDS = ("fsspec", "networkx", "sympy")
 COMMANDS = sorted(
     {
         (page.relative_to(ROOT).as_posix(), found.strip())
@@ -50,6 +53,8 @@ def keeps_torch(command: str) -> bool:
             return rest == CPU
         case ["."]:
             return True
+        case ["--require-hashes", "--no-deps", "-r", file]:
+            return bool(pins(file)) and "torch" not in pins(file)
         case ["--target", _, library]:  # a folder beside the environment
             return library.startswith("nvidia-cudnn-")
     return False
@@ -118,6 +123,37 @@ def closure(asked: Iterable[str]) -> set[str]:
 def test_all_that_an_extra_brings_has_its_version_in_the_constraints(extra: str) -> None:
     pinned = {canonicalize_name(each) for each in re.findall(r"^[\w.-]+", CONSTRAINTS, re.MULTILINE)}
     assert closure([*PROJECT["dependencies"], *EXTRAS[extra]]) - pinned == set()
+
+
+def pins(file: str) -> dict[str, str]:
+    """The versions in a file of hashes, of which each line has one or more."""
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    found = [re.fullmatch(r"([a-z0-9-]+)==(\S+)((?: --hash=sha256:[0-9a-f]{64})+)", line) for line in lines]
+    return {each[1]: each[2] for each in found if each} if all(found) else {}
+
+
+@pytest.mark.parametrize("file", ["hashes.txt", "hashes-dev.txt"])
+def test_what_make_installs_has_its_hashes(file: str) -> None:
+    pinned = re.findall(r"^([\w.-]+)[<=]=(.+)$", CONSTRAINTS, re.MULTILINE)
+    hashed = pins(file)
+    assert hashed
+    assert hashed.items() <= {canonicalize_name(name): version for name, version in pinned}.items()
+    assert f"$(call HASHED,{file}) --editable" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    if not hashed.items() <= {canonicalize_name(each.name): each.version for each in distributions()}.items():
+        pytest.skip("other versions are installed")
+    needed = closure([*PROJECT["dependencies"], *CONFIG["build-system"]["requires"], *TORCH_NEEDS])
+    needed = needed if file == "hashes.txt" else closure(EXTRAS["dev"]) - needed
+    assert needed - {"torch"} == hashed.keys()
+
+
+@pytest.mark.parametrize("path", sorted([*ROOT.glob(".github/workflows/*.yml"), ROOT / "examples" / "gate-github.yml"]))
+def test_a_workflow_may_read_alone_and_runs_actions_by_their_hash(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert re.search(r"^permissions:\n  contents: read\n(?! )", text, re.MULTILINE)
+    assert set(re.findall(r"^ +([a-z-]+: write)", text, re.MULTILINE)) <= {"id-token: write"}
+    used = re.findall(r"uses: (\S+)", text)
+    assert [each for each in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each)] == []
+    assert text.count("persist-credentials: false") == sum("actions/checkout@" in each for each in used) > 0
 
 
 def test_what_a_requirement_brings_is_found_through_extras_and_markers() -> None:

@@ -50,6 +50,16 @@ def test_no_file_of_a_report_is_written_through_a_link(tmp_path: Path, outside: 
         assert_untouched(outside)
 
 
+def test_a_report_that_is_named_no_folder_follows_no_link(
+    tmp_path: Path, outside: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ctxbench-report").symlink_to(outside.parent)
+    done = command("report", table3_run(tmp_path / "run"))
+    assert (done.returncode, "cannot write to ctxbench-report: it is a link" in done.stderr) == (2, True)
+    assert_untouched(outside)
+
+
 @pytest.mark.parametrize("name", [*tables(), "run.json", "log.txt", ".lock"])
 def test_no_file_of_a_run_is_written_through_a_link(tmp_path: Path, outside: Path, name: str, command: Command) -> None:
     run = table3_run(tmp_path / "run")

@@ -41,9 +41,12 @@ def text_of(node: ast.expr) -> str | None:
     """The text of a pattern, a letter for each thing that is filled in; None of one that has a name."""
     if isinstance(node, ast.JoinedStr):
         return "".join(str(each.value) if isinstance(each, ast.Constant) else "x" for each in node.values)
-    if not isinstance(node, ast.Constant):
-        return None
-    return node.value if isinstance(node.value, str) else node.value.decode()
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Constant(value=bytes(text)):
+            return text.decode()
+    return None
 
 
 def example(items: Any, before: str, pumps: set[tuple[str, str]]) -> str:

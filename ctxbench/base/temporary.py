@@ -12,8 +12,8 @@ from pathlib import Path
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 
-# A folder's name begins so, and the file LOCK in it is locked while its process lives. MARK holds the folder's own
-# path: without it nothing is removed, whatever a folder is called.
+# A folder's name begins so, and the file LOCK in it is locked while its process lives. MARK holds what `mark_of` says:
+# without it nothing is removed, whatever a folder is called.
 PREFIX, LOCK, MARK = "ctxbench-", ".lock", ".ctxbench-temporary"
 
 
@@ -34,7 +34,7 @@ def temporary_folder(purpose: str = "") -> Iterator[Path]:
             lock.acquire()
             # So nobody sees the lock before it is held. Windows renames no open file: there a folder may stay.
             os.rename(lock.lock_file, Path(folder, LOCK))
-            disk.write(Path(folder, MARK), os.fsencode(folder), "x")
+            disk.write(Path(folder, MARK), mark_of(Path(folder)), "x")
         try:
             yield Path(folder)
         finally:
@@ -44,6 +44,11 @@ def temporary_folder(purpose: str = "") -> Iterator[Path]:
 def place() -> Path:
     """The folder in which temporary folders are made."""
     return Path(tempfile.gettempdir()).resolve()
+
+
+def mark_of(folder: Path) -> bytes:
+    """The path of a folder, and its number in its file system, which nobody knows who packs one for others."""
+    return os.fsencode(f"{folder}\n{os.lstat(folder).st_ino}")
 
 
 def remove_compiler_folder() -> None:
@@ -61,6 +66,6 @@ def _remove_left(parent: Path) -> None:
         folder, lock = mark.parent, mark.with_name(LOCK)
         with suppress(OSError, UsageError):
             own = all(disk.is_own(each) for each in (folder, mark, lock))
-            if own and disk.read_bytes(mark) == os.fsencode(folder):
+            if own and disk.read_bytes(mark) == mark_of(folder):
                 with FileLock(lock, timeout=0):
                     shutil.rmtree(folder)

@@ -5,14 +5,17 @@ from typing import Annotated
 
 import typer
 
+from ctxbench.base import disk
 from ctxbench.base.terminal import say
 from ctxbench.cli.options import ModulesOption, condition_option, names, split
+
+OUT = Path("ctxbench-report")
 
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are shown side by side.")],
     shape: Annotated[list[str] | None, condition_option("shape")] = None,
-    out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = Path("ctxbench-report"),
+    out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = OUT,
     figures: Annotated[
         str | None,
         typer.Option(help="Names of figures, separated by commas; default: all that have data, but samples."),
@@ -70,6 +73,8 @@ def report(
     from ctxbench.report.write import write_report
     from ctxbench.results.run_folder import run_folders
 
+    if out == OUT:  # which nobody named: it may have come with the folder that it is in
+        disk.refuse_link(out)
     sheet, choice = FigureSize.of(width, heading=not no_heading), None
     if any((columns, modules, shape, title, label)):
         shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
