@@ -148,6 +148,7 @@ def shares(jitter: float, change: float, processes: int = 5, drift: float = 0.0)
 
 
 @pytest.mark.slow
+@pytest.mark.drawn("check")
 @pytest.mark.parametrize(("jitter", "ok"), [(0.003, 0.99), (0.01, 0.99), (0.03, 0.55)])
 def test_identical_code_is_hardly_ever_called_a_regression(jitter: float, ok: float) -> None:
     """Seen: none regressed; ok in 100, 100 and 62 %."""
@@ -157,6 +158,7 @@ def test_identical_code_is_hardly_ever_called_a_regression(jitter: float, ok: fl
 
 
 @pytest.mark.slow
+@pytest.mark.drawn("check")
 @pytest.mark.parametrize("processes", [3, 5])
 def test_a_change_at_the_margin_is_called_as_rarely_as_alpha_says(processes: int) -> None:
     found = shares(0.02, 0.05, processes)
@@ -165,6 +167,7 @@ def test_a_change_at_the_margin_is_called_as_rarely_as_alpha_says(processes: int
 
 
 @pytest.mark.slow
+@pytest.mark.drawn("check")
 @pytest.mark.parametrize(
     ("jitter", "change", "found"), [(0.005, 0.1, 0.99), (0.01, 0.1, 0.9), (0.01, 0.2, 0.99), (0.03, 0.3, 0.95)]
 )
