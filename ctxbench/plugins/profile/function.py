@@ -1,5 +1,6 @@
 """`ctxbench.profile`."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,9 +81,8 @@ def profile(
         "dtype": dtype, "memory_format": memory_format, "network": network, "execution": execution, "device": device,
         "threads": threads,
     }  # fmt: skip
-    from torch import nn
-
-    if not isinstance(module, nn.Module):
+    torch = sys.modules.get("torch")  # whose import takes seconds, and which who has a module has imported
+    if torch is None or not isinstance(module, torch.nn.Module):
         found = _of_case(module, hparams, {**conditions, "shape": shape}, target, modes, trace)
         return PrintedProfile(**vars(found))
     for name, value in {**conditions, "hparams": hparams, "trace": trace}.items():

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ctxbench.base.call_sites import CallSites
 from ctxbench.meta.autocast import Autocast
+from ctxbench.meta.watch import OperatorCall, PassWatch
 from ctxbench.meta.without_compiler import without_compiler
 
 # Factors of a standard normal input: with four times the last one, the input's own numbers overflow in float16.
@@ -54,13 +53,11 @@ def autocast(device: str, dtype: torch.dtype | None) -> Iterator[None]:
 
 
 class _WhereEnabled(Autocast):
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if torch.is_autocast_enabled("cpu") and torch.is_autocast_enabled("cuda"):
-            return super().__torch_function__(func, types, args, kwargs)
+            return super().call(func, args, kwargs)
         with torch.autocast("cpu", enabled=False):
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
 
 
 def overflows(
@@ -73,35 +70,33 @@ def overflows(
     in float32 either, at scale 1 and with finite results, is a module's way of masking and counts as finite.
     """
     usual = _Pass(copy.deepcopy(model), x, None, seed)
-    usual.forward()
-    usual.backward()
+    usual.run_forward()
+    usual.run_backward()
     known = usual.found if usual.is_finite else []
     gradient = None
     for scale in SCALES:
         tried = _Pass(copy.deepcopy(model).to(dtype), (scale * x).to(dtype), lower, seed, known)
-        tried.forward()
+        tried.run_forward()
         if forward := tried.first:
             return replace(forward, scale=scale), gradient
         if not gradient:
-            tried.backward()
+            tried.run_backward()
             gradient = tried.first and replace(tried.first, scale=scale)
     return None, gradient
 
 
-class _Pass(TorchDispatchMode):
+class _Pass(PassWatch):
     """A training pass, which changes the model; `found` are its overflows in time order, without those in `known`."""
 
     def __init__(
         self, model: nn.Module, x: Tensor, lower: torch.dtype | None, seed: int, known: Collection[Overflow] = ()
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
+        super().__init__(model)
         self.found: list[Overflow] = []
         self._model, self._x = model.train(), x.clone().requires_grad_()
         self._lower, self._seed, self._known = lower, seed, known
-        self._places = CallSites(self._model)
         self._worse: list[Overflow] = []  # all that give what no tensor held before
         self._results: list[Tensor] = []
-        self._in_backward = False
 
     @property
     def is_finite(self) -> bool:
@@ -116,41 +111,38 @@ class _Pass(TorchDispatchMode):
         worse = sorted(self._worse, key=lambda each: each.value != "NaN")
         return worse[0] if worse else Overflow("a weight", "of the module", _not_finite(self._results))
 
-    def forward(self) -> None:
+    def run_forward(self) -> None:
         torch.manual_seed(self._seed)
         with self, autocast(self._x.device.type, self._lower):
             self._results.append(self._model(self._x))
 
-    def backward(self) -> None:
+    def run_backward(self) -> None:
         (y,) = self._results
         if not y.requires_grad:
             return
         gradient = torch.randn(y.shape, generator=torch.Generator().manual_seed(self._seed)).to(y)
         wanted = [self._x, *(each for each in self._model.parameters() if each.requires_grad)]
-        self._in_backward = True
+        self.in_backward = True
         with self, without_compiler():
             gradients = torch.autograd.grad(y, wanted, gradient, allow_unused=True)
         self._results += [each for each in gradients if each is not None]
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        given = (args, kwargs or {})
-        place = self._places.backward() if self._in_backward else self._places.forward()
-        name = func._schema.name.partition("::")[2]
+    def run(self, call: OperatorCall) -> None:
+        given, place = (call.args, call.kwargs), call.place
+        name = call.func._schema.name.partition("::")[2]
         # what an operator writes into is looked at before and after it; a batch norm does not declare its statistics
-        writes = func._schema.is_mutable or "batch_norm" in name
+        writes = call.func._schema.is_mutable or "batch_norm" in name
         before = _not_finite(given) if writes else ""
-        out = func(*args, **(kwargs or {}))
+        super().run(call)
+        out = call.output
         value = "" if name in _UNSET else _not_finite((out, given) if writes else out)
         if value and value != (before := before if writes else _not_finite(given)):
-            of = "in the gradient of" if self._in_backward else "at"
+            of = "in the gradient of" if self.in_backward else "at"
             overflow = Overflow(name, f"{of} {place.own or place.node}", value)
             self._worse.append(overflow)
             on_purpose = any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in tree_leaves(given))
             if not before and not on_purpose and overflow not in self._known:
                 self.found.append(overflow)
-        return out
 
 
 def _not_finite(tree: Any) -> str:
