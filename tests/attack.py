@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attacks import disks, inputs, kills, modules
+from attacks import disks, inputs, kept, kills, modules
 from attacks.tally import Tally
 
 from ctxbench.table.markdown import render_markdown
@@ -22,6 +22,7 @@ KINDS: dict[str, Callable[[Path, bool, int], Tally]] = {
     "kills at random moments": kills.attack,
     "full disks": disks.attack,
     "hostile modules": modules.attack,
+    "attacks that once did harm": kept.attack,
     **inputs.KINDS,
 }
 HEADS = ("tried", "lost", "silently wrong", "tracebacks", "left processes")

@@ -5,9 +5,11 @@ else another one for each kind.
 """
 
 import os
+from pathlib import Path
 
 import attack
 import pytest
+from attacks.kept import CASES
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 
@@ -25,3 +27,11 @@ def test_no_attack_does_harm(kind: str, capsys: pytest.CaptureFixture[str], monk
     tried, *harms = (int(cell) for cell in row.strip("|").split("|")[1:])
     assert tried > 0
     assert harms == [0, 0, 0, 0]
+
+
+@pytest.mark.plugin("memory")
+@pytest.mark.parametrize("name", CASES)
+def test_each_attack_that_is_kept_has_its_tests(name: str) -> None:
+    file, _, test = CASES[name].partition("::")
+    text = (Path(__file__).parent / file).read_text(encoding="utf-8")
+    assert f"def {test.partition('[')[0]}" in text
