@@ -24,6 +24,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.meta.outputs import trained_input
 from ctxbench.meta.recorder import Recorder
+from ctxbench.model.case import Case
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.one_pass import run_pass
@@ -274,6 +275,15 @@ def test_a_planted_slow_line_that_is_measured_saves_most(line: str, mode: Mode, 
     assert max(taken.parts("line"), key=lambda part: part.saved_ms).name == f"planted.py:{PLANTED_LINE}"
     assert not [span for span in times.last if span.place == UNKNOWN]
     assert len(times.last) == len(calls) + len(machine.gradients)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("key", ["mhsa", "swin", "focused_linear"])
+def test_the_macs_of_an_operator_stand_where_its_time_stands(key: str, mode: Mode) -> None:
+    module, x = Case(key, registry.get(key).reference, {}, (2, 64, 14, 12)).on_meta()
+    taken, _, _ = predicted(module, x, mode=mode, sheet=sheet("t4"), dtype="float32", autocast=None)
+    assert sum(each.macs for each in taken.costs) > 0
+    assert [each.operator for each in taken.costs if each.macs and not sum(each.ms)] == []
 
 
 @pytest.mark.parametrize("line", [pytest.param(line, id=name) for name, line in FREE_GRADIENT.items()])
