@@ -67,7 +67,7 @@ def whole_passes() -> pd.DataFrame:
     frame = pd.concat([passes("networks"), passes()[lambda each: each["source"] == "NeuSight passes"]])
     frame["of"], frame["card"] = frame["source"].map(OF), frame["known"].map(CARDS)
     frame["pass"] = frame["mode"].replace("backward", "train")
-    return frame.fillna({"layout": ""})
+    return frame[frame["card"].notna()].fillna({"layout": ""})
 
 
 def block_passes() -> pd.DataFrame:

@@ -4,7 +4,7 @@ Reads the passes that no fit has seen, results/prediction/networks.csv.gz and va
 whose kernels or other networks were fitted, and those of a card that was left out. Writes the error of each kind of
 card and that of training, standard deviations of logarithms, to ctxbench/plugins/predict/errors.csv. The bands of both
 files are written anew: a pass has the errors that the other cards give, or of networks on a known card the networks of
-other kin.
+other kin. The error of training in 16 bits comes from networks of FOR_BAND, which are in no fit and in no table.
 
 Run, after calibrate_time.py and validate_time.py: python research/band_widths.py
 """
@@ -21,13 +21,16 @@ from itertools import accumulate
 from pathlib import Path
 
 from ctxbench.base.number import CONFIDENCE, CONFIDENCE_SDS, TRAINING
+from ctxbench.plugins.predict.rates import TRAINING_HALF
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "prediction"
 # What the columns `known` say of the card.
 CARDS = {"networks left out": "known", "model": "known", "card left out": "unknown", "left out": "unknown"}
+FOR_BAND = "for the band"
 # Whole passes that others measured.
-SOURCES = ("timm", "NeuSight passes")
+HALF = "timm"  # in 16 bits
+SOURCES = (HALF, "NeuSight passes")
 HEADER = "# Written by research/band_widths.py from results/prediction/networks.csv.gz and validation.csv.gz.\n"
 # The source of error that all passes on a card share.
 DEVICE = "device"
@@ -58,20 +61,23 @@ def _rest(source: str, row: Mapping[str, str]) -> float:
 
 
 def found_in(passes: Sequence[Row]) -> dict[str, float]:
-    """The error of a card that is "known" or "unknown", by inference, and of "training" beside that of a known card."""
+    """The error of a card that is "known" or "unknown", by inference, and of training beside that of a known card."""
     infer = [row for row in passes if row["mode"] == "infer"]
     found = {
         card: sd_of(DEVICE, [row for row in infer if CARDS[row["known"]] == card]) for card in ("known", "unknown")
     }
-    known = [row for row in passes if row["mode"] != "infer" and CARDS[row["known"]] == "known"]
-    return {**found, TRAINING: sd_of(TRAINING, [banded(row, {**found, TRAINING: 0.0}) for row in known])}
+    trained = [row for row in passes if row["mode"] != "infer"]
+    bare = {**found, TRAINING: 0.0, TRAINING_HALF: 0.0}
+    known = [banded(row, bare) for row in trained if CARDS.get(row["known"]) == "known"]
+    half = [banded({**row, "known": "model"}, bare) for row in trained if row["known"] == FOR_BAND]
+    return {**found, TRAINING: sd_of(TRAINING, known), **({TRAINING_HALF: sd_of(TRAINING, half)} if half else {})}
 
 
 def banded(row: Row, sds: Mapping[str, float]) -> Row:
     """A row with the band that these errors give."""
     errors = {**json.loads(row["errors"]), DEVICE: sds[CARDS[row["known"]]]}
     if row["mode"] != "infer":
-        errors[TRAINING] = sds[TRAINING]
+        errors[TRAINING] = sds[TRAINING_HALF if row["source"] == HALF else TRAINING]
     factor, value = math.exp(CONFIDENCE_SDS * math.hypot(*errors.values())), float(row["predicted_ms"])
     return {**row, "low_ms": f"{value / factor:.4g}", "high_ms": f"{value * factor:.4g}", "errors": json.dumps(errors)}
 
@@ -96,7 +102,8 @@ def widened(rows: Sequence[Row], passes: Sequence[Row]) -> list[Row]:
             alike = _kin if row["known"] == "networks left out" else _card
             out = (alike, alike(row))
             if out not in sds:
-                sds[out] = found_in([each for each in passes if alike(each) != alike(row)])
+                others = [each for each in passes if each["known"] == FOR_BAND or alike(each) != alike(row)]
+                sds[out] = found_in(others)
             row = banded(row, sds[out])
         found.append(row)
     return found
@@ -104,7 +111,12 @@ def widened(rows: Sequence[Row], passes: Sequence[Row]) -> list[Row]:
 
 def main() -> None:
     files = {name: _read(RESULTS / name) for name in ("networks.csv.gz", "validation.csv.gz")}
-    passes = [row for rows in files.values() for row in rows if row["source"] in SOURCES and row["known"] in CARDS]
+    passes = [
+        row
+        for rows in files.values()
+        for row in rows
+        if row["source"] in SOURCES and row["known"] in (*CARDS, FOR_BAND)
+    ]
     for name, rows in files.items():
         (RESULTS / name).write_bytes(gzip.compress(_text(widened(rows, passes)).encode(), 9, mtime=0))
     table = [{"of": name, "sd": str(sd)} for name, sd in found_in(passes).items()]

@@ -19,7 +19,7 @@ import pandas as pd
 from fit_kernels import Group, Kernels, kernels_of
 from network_passes import FILE
 from prediction_data import PACKED, READERS, SPLITS, Measured
-from prediction_model import Model, model, network_rows, network_table
+from prediction_model import Model, model, network_rows, network_table, rows_for_band
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -87,7 +87,7 @@ def main() -> None:
         text = frame.to_csv(index=False, lineterminator="\n")
         (folder / name).write_text(provenance(data) + text, encoding="utf-8")
         print(f"wrote {(folder / name).relative_to(ROOT)}", flush=True)
-    rows = network_rows(of_kernels, table)
+    rows = [*network_rows(of_kernels, table), *rows_for_band(found, data, given.seen)]
     pd.DataFrame(rows).to_csv(results / "networks.csv.gz", index=False, lineterminator="\n", compression=PACKED)
     print("wrote results/prediction/networks.csv.gz: band_widths.py writes its bands")
 

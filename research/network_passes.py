@@ -8,7 +8,7 @@ import hashlib
 import pickle
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,16 +20,18 @@ from prediction_data import device
 
 import ctxbench.plugins.predict
 from ctxbench.base.call_sites import CallSite
+from ctxbench.base.mode import MODES
 from ctxbench.meta.autocast import Autocast
+from ctxbench.plugins.memory import training
 from ctxbench.plugins.memory.convention import UnpredictableError
-from ctxbench.plugins.memory.training import CrossEntropy
 from ctxbench.plugins.predict.operators import Operator, operators_of
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import Work
 
 FILE = "timm_passes.csv"
-# Networks whose name has a digest that begins with one of these: a part of them, so that the fit takes minutes.
-PART = "012"
+# Networks whose name has a digest that begins with one of these: a part of them, so that the fit takes minutes. Of
+# others, which no fit has, the width of the band of their training comes.
+PART, BAND_PART = "012", "34"
 # The source merged branches of these before it measured the RTX 5090, or may have: they have such a method.
 MERGED = ("reparameterize", "switch_to_deploy", "fuse")
 # It kept norms in float16 (timm's fast norm) where it used this PyTorch. No document says so, but the prediction of
@@ -85,14 +87,14 @@ class Pass:
         ]
 
 
-def passes(path: Path, folder: Path) -> list[Pass]:
-    """The passes of a part of the networks; what meta has seen is kept in `folder`.
+def passes(path: Path, folder: Path, part: str = PART, modes: Collection[str] = MODES) -> list[Pass]:
+    """The passes of a part of the networks in these modes; what meta has seen is kept in `folder`.
 
     Left out: networks that the installed timm does not know or that the meta device cannot run, which are printed, and
     on the RTX 5090 those whose branches may have been merged.
     """
     frame = pd.read_csv(path)
-    frame = frame[[_digest(name)[0] in PART for name in frame["model"]]]
+    frame = frame[frame["model"].map(lambda name: _digest(name)[0] in part) & frame["mode"].isin(modes)]
     return list(_read(frame, folder / _digest(_code())[:16]))
 
 
@@ -133,7 +135,7 @@ def _run(row: Any, how: dict[str, Any]) -> tuple[bool, Kernels]:
     if row.memory_format == "nhwc":
         last: Any = {"memory_format": torch.channels_last}  # which the types of `to` do not know
         module, x = module.to(**last), x.contiguous(**last)
-    loss = CrossEntropy(module) if row.mode == "train" else module
+    loss = training.CrossEntropy(module) if row.mode == "train" else module
     operators = operators_of(loss, x, mode=row.mode, autocast=torch.float16)
     if row.mode == "train":  # the optimizers of PyTorch 1.12 took one weight after the other
         old = operators_of(loss, x, mode=row.mode, device="cuda-2020", autocast=torch.float16, optimizer="sgd")
@@ -150,5 +152,5 @@ def _digest(text: str) -> str:
 def _code() -> str:
     """The code that decides what is seen."""
     folder = Path(ctxbench.plugins.predict.__path__[0])
-    files: Sequence[Path] = [*(folder / name for name in ("operators.py", "work.py", "training.py")), Path(__file__)]
+    files = (folder / "operators.py", folder / "work.py", Path(training.__file__), Path(__file__))
     return torch.__version__ + "".join(file.read_text(encoding="utf-8") for file in files)

@@ -1,13 +1,14 @@
 """Models behind predicted times: fits of classes to kernels and to networks, with devices or networks left out."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import fit_networks
 import network_passes
 import numpy as np
+from band_widths import FOR_BAND
 from fit_kernels import Array, Fit, Group, Kernels, Unit, factors, fit_all, kernel_sd
 from numpy.typing import NDArray
 
@@ -51,7 +52,7 @@ class Model:
         efficiencies = {group: rates.Efficiency(fit["compute"], fit["bandwidth"]) for group, fit in self.fits.items()}
         cards = {unit: log for unit, (log, _) in self.cards.items()}
         # until band_widths.py has found them
-        errors = {"known": self.kernel_sd, "unknown": self.kernel_sd, TRAINING: 0.0}
+        errors = {"known": self.kernel_sd, "unknown": self.kernel_sd, TRAINING: 0.0, rates.TRAINING_HALF: 0.0}
         return rates.Calibration(efficiencies, cards, self.watts, errors, self.kernel_sd)
 
     @property
@@ -99,8 +100,18 @@ def network_rows(model: Model, table: fit_networks.Table) -> Iterator[Row]:
     parts += [(table.card == card, "card left out") for card in range(len(table.cards))]
     for part, known in parts:
         use(model.with_networks(table, fit_networks.fit(table, ~part), part).calibration())
-        for i in np.flatnonzero(part):
-            each = table.passes[int(i)]
-            found = time_of(each.operators(), each.sheet, "autocast-float16")
-            row = row_of("timm", each.network, each.mode, each.sheet.title, known, each.seconds * 1e3, found)
-            yield {**row, "layout": each.layout, "family": each.family}
+        yield from _predicted([table.passes[int(i)] for i in np.flatnonzero(part)], known)
+
+
+def rows_for_band(model: Model, data: Path, seen: Path) -> Iterator[Row]:
+    """Training passes of networks that no fit has, predicted by the fit to all others: they tell the band's width."""
+    use(model.calibration())
+    found = network_passes.passes(data / network_passes.FILE, seen, network_passes.BAND_PART, ["train"])
+    yield from _predicted(found, FOR_BAND)
+
+
+def _predicted(found: Iterable[network_passes.Pass], known: str) -> Iterator[Row]:
+    for each in found:
+        time = time_of(each.operators(), each.sheet, "autocast-float16")
+        row = row_of("timm", each.network, each.mode, each.sheet.title, known, each.seconds * 1e3, time)
+        yield {**row, "layout": each.layout, "family": each.family}

@@ -49,7 +49,8 @@ class Number:
     cores other work kept busy meanwhile. Of a predicted one, `errors` are the parts of its error by source, standard
     deviations of its logarithm: those of one source are the same error in every time on a device, but for OWN_SOURCES.
     `lacks` says what it does not include, so that it is a lower bound. `unknown` says why a predicted time is known too
-    badly to be told: it has an order beside others, and no text.
+    badly to be told: it has an order beside others, and no text. `kernels` is then what those of the pass take, as text
+    in milliseconds: of one whose time is not known since the host may decide it.
     `is_ratio`: it says how many times another number it is, and is not written as 1 where it is known to differ.
     """
 
@@ -63,6 +64,7 @@ class Number:
     errors: Mapping[str, float] = field(default_factory=dict)
     lacks: str = ""
     unknown: str = ""
+    kernels: str = ""
     is_ratio: bool = False
 
     def __eq__(self, other: object) -> bool:
@@ -115,7 +117,12 @@ class Number:
 
     def told(self, unit: str) -> str:
         """`12.3 [12.1, 12.5]` and the unit; of one that is too badly known, `not known` and the reason."""
-        return f"{NOT_KNOWN}: {self.unknown}" if self.unknown else f"{self.text()} {unit}"
+        return f"{NOT_KNOWN}: {self.why}" if self.unknown else f"{self.text()} {unit}"
+
+    @property
+    def why(self) -> str:
+        """Reason to tell no number, and what is known nevertheless."""
+        return self.unknown + f"; the kernels alone take {self.kernels} ms" * bool(self.kernels)
 
     def texts(self, digits: int = 3, decimals: int | None = None, sign: str = "") -> tuple[str, str]:
         """The value, `12.3`, and the interval, `[12.1, 12.5]` or empty, to the digits that the half width justifies.
@@ -158,7 +165,20 @@ def reason_unknown(
     apart = f"{high / low:.2g}"
     if HOST in errors:
         return f"the host's time to launch the kernels decides, whose band is a factor of {apart} wide"
-    return f"its band is a factor of {apart} wide"
+    may = "the host's time to launch the kernels may decide, so that " * (_factor(errors) ** 2 <= WIDEST)
+    return f"{may}its band is a factor of {apart} wide"
+
+
+def kernels_alone(ms: float, errors: Mapping[str, float], unmeasured: float = 0.0) -> str:
+    """The time of kernels with the band that their `errors` give, as text; "" where too little of it is known."""
+    factor = _factor(errors)
+    is_known = ms > 0 and factor**2 <= WIDEST and unmeasured <= MOST_UNMEASURED
+    return Number(ms, ms / factor, ms * factor).text() if is_known else ""
+
+
+def _factor(errors: Mapping[str, float]) -> float:
+    """The end of a band with these errors over its middle."""
+    return math.exp(CONFIDENCE_SDS * math.hypot(*errors.values()))
 
 
 def fixed(value: float, decimals: int, sign: str = "") -> str:

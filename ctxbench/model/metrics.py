@@ -7,14 +7,13 @@ import importlib
 import json
 import math
 import pkgutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from ctxbench.base.errors import unknown
-from ctxbench.base.notes import LACKS, UNMEASURED
-from ctxbench.base.number import Number, reason_unknown
+from ctxbench.base.notes import LACKS, LAUNCHES, UNMEASURED
+from ctxbench.base.number import Number, kernels_alone, reason_unknown
 from ctxbench.model.case import Measure
 from ctxbench.model.metric import Metric, Quantity, RecordRow
 from ctxbench.plugin import loaded
@@ -105,20 +104,27 @@ def read_number(row: RecordRow, quantity: Quantity, column: str = "") -> Number 
     if low is None or high is None:
         low, high = 0.0, math.inf
     origin, errors = quantity.origin_of(row), json.loads(row.get(quantity.detail("errors")) or "{}")
+    is_predicted = origin == "predicted"
+    why, alone = _not_known(row, quantity.key, (value, low, high), errors) if is_predicted else ("", "")
     return Number(
         *(value, low, high),
         processes=row.get(quantity.detail("processes")) or {},
         others_share=row["others_share"],
         origin=origin,
         errors=errors,
-        unknown=reason_unknown(low, high, errors, **_unmeasured(row, quantity.key)) if origin == "predicted" else "",
+        unknown=why,
+        kernels=alone,
     )
 
 
-def _unmeasured(row: RecordRow, key: str) -> dict[str, Any]:
-    """The share of a predicted time that is in classes that nothing measured, and these, by the row's note."""
-    notes = [each.values for each in row.get("notes") or () if (each.code, each.about) == (UNMEASURED, key)]
-    return {"unmeasured": notes[0]["share"], "classes": notes[0]["classes"]} if notes else {}
+def _not_known(row: RecordRow, key: str, band: Sequence[float], errors: Mapping[str, float]) -> tuple[str, str]:
+    """Reason to tell no number of a predicted time, and the time of its kernels, by the row's notes on it."""
+    notes = {each.code: each.values for each in row.get("notes") or () if each.about == key}
+    rest, (value, low, high) = notes.get(UNMEASURED, {"share": 0.0, "classes": ()}), band
+    if not (why := reason_unknown(low, high, errors, rest["share"], rest["classes"])):
+        return "", ""
+    alone = notes[LAUNCHES].get("kernels", "") if LAUNCHES in notes else kernels_alone(value, errors, rest["share"])
+    return why, alone
 
 
 def _lacks(row: RecordRow, *keys: str) -> str:

@@ -51,7 +51,7 @@ def amount(row: RecordRow, quantity: Quantity, unit: Unit, column: str = "", dig
 def _unknown(row: RecordRow, quantity: Quantity) -> str:
     """Reason to tell no number of a predicted time; empty for none."""
     found = read_number(row, quantity) if quantity.has_interval else None
-    return found.unknown if found else ""
+    return found.why if found else ""
 
 
 def text_of(number: Number, quantity: Quantity, unit: Unit, digits: int = 3) -> str:

@@ -225,13 +225,17 @@ def test_with_its_errors_the_band_holds_four_in_five_passes_of_each_kind() -> No
         ("left out", "train"): 0.31,
     }
     rows = [
-        {"known": known, "what": "a", "mode": mode, "device": card, "measured_ms": str(np.exp(random.normal(0, sd))),
-         "predicted_ms": "1.0", "errors": json.dumps({"device": 9.0, "kernels": 0.15})}
+        {"source": "NeuSight passes", "known": known, "what": "a", "mode": mode, "device": card, "predicted_ms": "1.0",
+         "measured_ms": str(np.exp(random.normal(0, sd))), "errors": json.dumps({"device": 9.0, "kernels": 0.15})}
         for (known, mode), sd in true.items() for card in "abcdefgh" for _ in range(300)
     ]  # fmt: skip
     errors = band_widths.found_in(rows)
     # 0.17^2 = 0.15^2 + 0.08^2, 0.25^2 = 0.15^2 + 0.2^2, 0.26^2 = 0.17^2 + 0.197^2
     assert errors == pytest.approx({"known": 0.08, "unknown": 0.2, "training": 0.197}, rel=0.1)
+    # 0.32^2 = 0.17^2 + 0.271^2: passes in 16 bits have an error of their own, and tell nothing of the others'
+    half = [{**rows[0], "source": "timm", "known": band_widths.FOR_BAND, "mode": "train",
+             "measured_ms": str(np.exp(random.normal(0, 0.32)))} for _ in range(2000)]  # fmt: skip
+    assert band_widths.found_in([*rows, *half]) == pytest.approx({**errors, "training, 16 bits": 0.271}, rel=0.1)
     found = band_widths.widened(rows, rows)
     for kind in true:
         own = [row for row in found if (row["known"], row["mode"]) == kind]

@@ -190,7 +190,10 @@ def answer(
         yield from _by_kind([each for each in found if conditions_of(each) == text], limit, devices)
         yield "=: statistically tied with the fastest one that fits on this device."
         if any(time.unknown for each in found for time in each.times.values()):
-            yield f"{NOT_KNOWN}: no time is told, for the reason beside it; its place in the order is predicted."
+            yield (
+                f"{NOT_KNOWN}: no time is told, for the reason beside it; its place in the order is predicted. What "
+                "the kernels alone take is a lower bound."
+            )
         yield from _safe_orders([each for each in found if conditions_of(each) == text], limit, devices)
     yield from _without_tf32(found, devices)
     yield from beside([_published_as(each) for each in found])[1]
@@ -254,7 +257,7 @@ def _not_known(times: Mapping[str, Number]) -> str:
     """Reasons to tell no time, with the devices that have each, unless these are all."""
     devices: dict[str, list[str]] = {}
     for device, time in times.items():
-        devices.setdefault(time.unknown, []).append(device)
+        devices.setdefault(time.why, []).append(device)
     parts = [(listed(own), why) for why, own in devices.items() if why]
     return "; ".join(f"{where}: {why}" if len(times) > 1 else why for where, why in parts)
 

@@ -3,11 +3,10 @@
 Imports no torch: suites check the names of devices.
 """
 
+from ctxbench.base.notes import LAUNCHES
 from ctxbench.plugin import Command, Plugin
 
-# The code of the note on a pass that takes as long as its launches.
-LAUNCHES = "time_launches"
-# That of the note on a pass in float32 that PyTorch computes otherwise if nothing is set.
+# The code of the note on a pass in float32 that PyTorch computes otherwise if nothing is set.
 NO_TF32 = "time_no_tf32"
 PLUGIN = Plugin(
     about="predicts the time of a pass on a device that is not here, from its data sheet",
@@ -28,7 +27,7 @@ PLUGIN = Plugin(
     notes={
         "no_time": "no predicted time: {reason}",
         "no_time_mode": "no predicted time ({mode}): {reason}",
-        "time_launches": (
+        LAUNCHES: (
             "Launch-bound: the host's time to launch the kernels ({us:.3g} us an operator, {origin}) is longer than "
             "theirs; a faster host, a CUDA graph or torch.compile changes this time."
         ),

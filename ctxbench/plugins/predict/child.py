@@ -70,9 +70,10 @@ def _parts(found: PassTime) -> str:
         kernels, host = significant(found.device_ms), significant(found.host_ms)
         return f"kernels and the gaps between them {kernels} ms, launching them {host} ms; the longer one counts"
     launched = counted(round(found.host_ms * 1e3 / found.host_us), "operator")
+    bound = "What the kernels alone take is a lower bound, near the time of a CUDA graph. " * bool(found.time.kernels)
     return (
-        f"The host launches {launched}. Below are shares of the kernels' time. Beside another block, the order of the "
-        "two may be known nevertheless: ctxbench choose."
+        f"The host launches {launched}. {bound}Below are shares of the kernels' time. Beside another block, the order "
+        "of the two may be known nevertheless: ctxbench choose."
     )
 
 

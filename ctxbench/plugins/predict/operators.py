@@ -6,6 +6,7 @@ them twice.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,18 @@ from ctxbench.plugins.memory import kernels
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile, Phase
 from ctxbench.plugins.predict.rates import GRADIENT_LAUNCHES
-from ctxbench.plugins.predict.work import BLOCK_RATE, SECTOR, THREAD_S, Class, Convolution, Product, Turn, Work
+from ctxbench.plugins.predict.work import (
+    ADD_S,
+    BLOCK_RATE,
+    SECTOR,
+    THREAD_S,
+    WARP,
+    Class,
+    Convolution,
+    Product,
+    Turn,
+    Work,
+)
 
 # fmt: off
 # No kernel: memory is taken or named.
@@ -34,12 +46,12 @@ _REDUCTIONS = frozenset((
     "var", "std", "var_mean", "logsumexp", "_log_softmax", "_log_softmax_backward_data",
     "nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward",
 ))
-# Several passes, or single numbers from anywhere.
-_IRREGULAR = frozenset((
-    "sort", "topk", "kthvalue", "median", "unique", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp",
-    "gather", "scatter", "scatter_add", "scatter_reduce", "index", "index_put", "index_add", "index_select",
-    "embedding", "embedding_dense_backward", "grid_sampler_2d", "grid_sampler_2d_backward",
-))
+# Several passes, single numbers from anywhere, or sums to which many add at a time.
+_IRREGULAR = re.compile(
+    r"sort|topk|kthvalue|median|^mode|unique|^(log)?cum|histc|bucketize|searchsorted|isin|nonzero|index|gather"
+    r"|(?<!diagonal_)(?<!select_)(?<!slice_)scatter|embedding|grid_sampler|masked_select|^take|^put|repeat_interleave"
+    r"|unpool|col2im|unfold_backward|(pad\dd|upsample_\w*)_backward"
+)
 # Elementwise, and more than a few instructions a number: on a CPU, these count.
 _TRANSCENDENTAL = frozenset((
     "exp", "log", "sigmoid", "tanh", "gelu", "gelu_backward", "elu", "elu_backward", "silu", "silu_backward",
@@ -47,8 +59,11 @@ _TRANSCENDENTAL = frozenset((
 ))
 _COPIES = frozenset(("copy", "clone", "contiguous", "_to_copy", "cat"))
 _SOFTMAX = frozenset(("_softmax", "_safe_softmax"))
-# One thread for each output pixel, which takes the maps of the batch one after the other (ATen's UpSample*.cu).
-_LOOPS_OVER_MAPS = frozenset(("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"))
+# Pixels of which each output takes a mean. In a contiguous map one thread for each output pixel takes the maps of the
+# batch one after the other; in the gradient, a thread for each number adds to them (ATen's UpSample*.cu).
+_UPSAMPLED_FROM = {
+    "upsample_linear1d": 2, "upsample_bilinear2d": 4, "upsample_trilinear3d": 8, "upsample_bicubic2d": 16
+}
 # fmt: on
 _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd", "qr")
 
@@ -134,8 +149,8 @@ def _kernels(call: Operation) -> list[Work]:
         return _group_norm(call)
     if "_pool" in name:
         return [_pooling(call)]
-    if name in _LOOPS_OVER_MAPS and call.args[0].is_contiguous:
-        return [Work("elementwise", _moved(call), serial_s=math.prod(call.args[0].shape[:2]) * THREAD_S)]
+    if name.removesuffix("_backward") in _UPSAMPLED_FROM and call.args[0].is_contiguous:
+        return [_upsampling(call)]
     if name.startswith("_fft_"):
         return [_fourier(call)]
     if name.startswith(_SOLVERS) and name not in _REDUCTIONS:
@@ -149,7 +164,7 @@ def _class_of(call: Operation) -> Class:
     name = call.operator
     if name in _REDUCTIONS:
         return "row reduction"
-    if name in _IRREGULAR:
+    if _IRREGULAR.search(name):
         return "irregular"
     if name.startswith(("native_", "_fused_rms_")) and "norm" in name:
         return "norm"
@@ -307,6 +322,16 @@ def _pooling(call: Operation) -> Work:
     window = call.args[2 if backward else 1]
     taps = math.prod(window) if len(window) > 1 else window[0] ** (3 if "3d" in call.operator else 2)
     return Work("pooling", _moved(call), flops=2.0 * taps * out.numel())
+
+
+def _upsampling(call: Operation) -> Work:
+    """Linear and cubic upsampling of contiguous maps, or its gradient, whose sums wait for each other in a warp."""
+    name, given = call.operator, call.args[0]
+    if not name.endswith("_backward"):
+        return Work("elementwise", _moved(call), serial_s=math.prod(given.shape[:2]) * THREAD_S)
+    added = _UPSAMPLED_FROM[name.removesuffix("_backward")] * given.numel()
+    alike = min(WARP, given.shape[-1] / call.out[0].shape[-1])
+    return Work("irregular", _moved(call), serial_s=added * alike * ADD_S)
 
 
 def _fourier(call: Operation) -> Work:

@@ -8,14 +8,23 @@ from functools import cache
 from typing import Any, Literal
 
 from ctxbench.base.dtypes import DTYPES, TF32, TF32_CONVOLUTIONS
-from ctxbench.base.notes import UNMEASURED, Note
-from ctxbench.base.number import CONFIDENCE_SDS, HOST, KERNELS, TRAINING, Number, reason_unknown, significant
-from ctxbench.plugins.predict import LAUNCHES, NO_TF32
+from ctxbench.base.notes import LAUNCHES, UNMEASURED, Note
+from ctxbench.base.number import (
+    CONFIDENCE_SDS,
+    HOST,
+    KERNELS,
+    TRAINING,
+    Number,
+    kernels_alone,
+    reason_unknown,
+    significant,
+)
+from ctxbench.plugins.predict import NO_TF32
 from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.operators import Operator
-from ctxbench.plugins.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, calibration, rate
+from ctxbench.plugins.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, TRAINING_HALF, Era, Rate, calibration, rate
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.plugins.predict.work import Bound, Work
+from ctxbench.plugins.predict.work import Bound, Work, itemsize
 
 # A larger share of the time in classes without measurements is told.
 ASSUMED_NOTE = 0.05
@@ -87,7 +96,8 @@ class PassTime:
         found: list[tuple[str, dict[str, Any]]] = []
         if self.is_launch_bound:
             host = {"us": self.host_us, "origin": self.host_origin}
-            found.append((LAUNCHES, {"host_ms": self.host_ms, "device_ms": self.device_ms, **host}))
+            ms = {"host_ms": self.host_ms, "device_ms": self.device_ms, "kernels": self.time.kernels}
+            found.append((LAUNCHES, {**ms, **host}))
         if self.assumed_share > ASSUMED_NOTE:
             found.append((UNMEASURED, {"share": self.assumed_share, "classes": self.assumed_classes}))
         ratio = self.other_era_ms / self.time.value if self.time.value else 1.0
@@ -123,7 +133,7 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     def device_ms(dtype: str, era: Era) -> float:
         return math.fsum(kernel.ms for kernel in _kernels(operators, sheet, dtype, era)) + launches
 
-    errors = errors_of(kernels, device)
+    errors = errors_of(kernels, device, dtype)
     host_sd = HOST_KNOWN_SD if sheet.host_us and sheet.kernels_ms else HOST_SD
     of_device, of_host = (CONFIDENCE_SDS * sd for sd in (math.hypot(*errors.values()), host_sd))
     time = Number(
@@ -147,17 +157,19 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
         kernels=kernels,
     )
     why = reason_unknown(time.low, time.high, time.errors, found.assumed_share, found.assumed_classes)
-    return replace(found, time=replace(time, unknown=why))
+    alone = kernels_alone(device, errors, found.assumed_share) if why else ""
+    return replace(found, time=replace(time, unknown=why, kernels=alone))
 
 
-def errors_of(kernels: Sequence[PredictedKernel], total_ms: float) -> dict[str, float]:
-    """The parts of the error of a pass that takes `total_ms`: the device's, each class's, the kernels' own, training's.
+def errors_of(kernels: Sequence[PredictedKernel], total_ms: float, dtype: str) -> dict[str, float]:
+    """The parts of the error of a pass of `total_ms` in `dtype`: the device's, each class's, the kernels', training's.
 
     The kernels of a class in one pass err alike; the errors of several classes average out. A pass with gradients has
     an error of its own beside that.
     """
     device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[str, float](float)
     has_gradients = any(kernel.operator.phase == "backward" for kernel in kernels)
+    training = TRAINING_HALF if itemsize(DTYPES[dtype].autocast or dtype) == 2 else TRAINING
     for kernel in kernels:
         share = kernel.ms / total_ms
         device += share * kernel.rate.device
@@ -167,7 +179,7 @@ def errors_of(kernels: Sequence[PredictedKernel], total_ms: float) -> dict[str, 
         "device": device,
         **{name: sd for name, sd in classes.items() if sd},
         KERNELS: math.hypot(*scatter.values()),
-        **({TRAINING: calibration().errors[TRAINING]} if has_gradients else {}),
+        **({TRAINING: calibration().errors[training]} if has_gradients else {}),
     }
 
 

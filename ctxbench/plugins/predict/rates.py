@@ -43,6 +43,8 @@ LAYOUT_SD = 0.4  # of a layout that was not measured: as narrow convolutions in 
 CONVERSION = 1.2
 # The card whose kernels tell the classes of Hopper cards.
 HOPPER_CARD = "NVIDIA H200"
+# The error of training in 16 bits, which has a size of its own in `errors.csv`.
+TRAINING_HALF = "training, 16 bits"
 # What a gradient that was not measured differs by from its forward kernel: as gradients do that were.
 TURN_SD = 0.35
 
@@ -299,8 +301,9 @@ class Calibration:
     """Fitted values: efficiencies by class and dtype; the logarithm of a card's factor, by title, dtype and era.
 
     `watts` of float32's units and of tensor cores ("float16"); `errors` of a card that is "known" or "unknown", and
-    of "training": what a pass with gradients has beside. `kernel_sd` of a class's kernels in one pass. `hopper`: of
-    classes on Hopper cards the logarithm of the factor, and its error. `products`: by title, and of "any" card.
+    of training (in 16 bits another): what a pass with gradients has beside. `kernel_sd` of a class's kernels in one
+    pass. `hopper`: of classes on Hopper cards the logarithm of the factor, and its error. `products`: by title, and of
+    "any" card.
     """
 
     efficiencies: Mapping[tuple[str, str], Efficiency]

@@ -63,6 +63,10 @@ BLOCK_RATE = 10e9
 # Seconds of one thread for a number that it reads and writes: EfficientFormerV2, which timm measured on four cards,
 # takes 0.24 to 0.38 microseconds for each map that it upsamples.
 THREAD_S = 0.3e-6
+# Threads that run together. Those of them that add to one number wait for each other: seconds a sum, over the share of
+# the bandwidth of irregular kernels, 0.4. The gradients of `ppm`, which is of half A, take 18 to 32 ps for each sum and
+# each one that it waits for, in both sizes and all dtypes on an H200.
+WARP, ADD_S = 32, 24e-12 * 0.4
 # That of one thread for a tap of a depthwise filter in PyTorch's own kernel, where each output has a thread
 # (aten/src/ATen/native/cuda/DepthwiseConv2d.cu), over the share of its class, 0.54: filters as large as the map take 81
 # to 89 ns a tap on an H200.

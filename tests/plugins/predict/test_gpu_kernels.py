@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.plugins.predict.effects import effects_of
-from ctxbench.plugins.predict.operators import operators_of
+from ctxbench.plugins.predict.operators import _IRREGULAR, operators_of
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.rates import Era, calibration, hopper_class, rate
 from ctxbench.plugins.predict.sheet import by_title, sheet
@@ -193,3 +194,42 @@ def test_published_products_stand_for_cards_whose_own_passes_are_not_known(
     name: str, dtype: str, era: Era, is_told: bool
 ) -> None:
     assert (effects_of(sheet(name), era, dtype).products is not None) == is_told
+
+
+# What the gradient of upsampling takes beside that of its output.
+SIZES = ("output_size", "input_size", "align_corners")
+
+
+@pytest.mark.parametrize(("channels", "side", "us"), [(32, 64, (917, 1374)), (128, 128, (18982, 31818))])
+def test_sums_that_meet_in_the_gradient_of_upsampling_wait_for_each_other(
+    channels: int, side: int, us: tuple[int, int]
+) -> None:
+    """An H200 takes so long for the four gradients of `ppm`: the shortest is in float32, the longest in 16 bits."""
+    seconds, card = 0.0, sheet("h200")
+    for small in (1, 2, 3, 6):
+        sizes = [side] * 2, [1, channels, small, small], False
+        gradient = Function(
+            partial(torch.ops.aten.upsample_bilinear2d_backward, **dict(zip(SIZES, sizes, strict=True)))
+        )
+        found = operators_of(gradient, meta(1, channels, side, side), mode="infer")
+        (work,) = (each for one in found for each in one.works)
+        known = rate(work, effects_of(card, "cuda"))
+        assert (work.kind, known.is_assumed) == ("irregular", True)
+        seconds += known.seconds(work, card, "float32")[0]
+    assert us[0] < seconds * 1e6 < us[1]
+
+
+IRREGULAR = """gather scatter_add index_add index_put _unsafe_index_put _unsafe_masked_index_put_accumulate put take
+    embedding_dense_backward grid_sampler_3d_backward upsample_nearest2d_backward _upsample_nearest_exact1d_backward
+    reflection_pad2d_backward replication_pad3d_backward unfold_backward col2im max_unpool2d masked_select cumsum sort
+    unique_dim mode"""
+REGULAR = """select_scatter slice_scatter diagonal_scatter slice_backward constant_pad_nd im2col roll upsample_nearest2d
+    max_pool2d_with_indices add mul convolution_backward mm"""
+
+
+def test_what_reads_or_adds_by_an_index_is_of_a_class_that_nothing_measured() -> None:
+    """All operators that PyTorch has are asked about, and some of each kind looked at."""
+    own = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    found = {name for name in own if _IRREGULAR.search(name)}
+    assert found >= {*IRREGULAR.split()}
+    assert own - found >= {*REGULAR.split()}

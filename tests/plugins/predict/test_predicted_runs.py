@@ -222,7 +222,15 @@ def test_predicted_times_are_italic_in_every_format(run: Path, tmp_path: Path) -
     ("low", "high", "errors", "share", "why"),
     [
         (1.0, 2.9, {"device": 0.4}, 0.5, ""),
-        (1.0, 3.1, {"device": 0.4}, 0.5, "its band is a factor of 3.1 wide"),
+        (1.0, 3.1, {"device": 0.6}, 0.5, "its band is a factor of 3.1 wide"),
+        (
+            1.0,
+            3.1,
+            {"device": 0.2},  # a band from 1.16 to 1.94 by itself
+            0.5,
+            "the host's time to launch the kernels may decide, so that its band is a factor of 3.1 wide; "
+            "the kernels alone take 1.5 [1.2, 1.9] ms",
+        ),
         (1.0, 2.0, {"device": 0.2}, 0.72, "72% of the time is in FFT, solver, which nothing measured"),
         (1.0, 2.0, {"host": 0.2}, 0.72, ""),  # the host decides, and was measured
         (
@@ -230,7 +238,8 @@ def test_predicted_times_are_italic_in_every_format(run: Path, tmp_path: Path) -
             8.0,
             {"host": 0.8},
             0.0,
-            "the host's time to launch the kernels decides, whose band is a factor of 8 wide",
+            "the host's time to launch the kernels decides, whose band is a factor of 8 wide; "
+            "the kernels alone take 0.5 [0.4, 0.6] ms",
         ),
     ],
 )
@@ -238,18 +247,19 @@ def test_a_predicted_time_is_told_where_enough_is_known(
     tmp_path: Path, low: float, high: float, errors: dict[str, float], share: float, why: str
 ) -> None:
     """A stored row is told as a fresh prediction is, in the table, its footnote and its detail."""
-    note = Note("time_assumed", {"share": share, "classes": ["FFT", "solver"]}, "latency_infer")
+    notes = [Note("time_assumed", {"share": share, "classes": ["FFT", "solver"]}, "latency_infer")]
+    notes += [Note("time_launches", {"kernels": "0.5 [0.4, 0.6]"}, "latency_infer")] * ("host" in errors)
     ends: dict[str, Any] = {"ms": 1.5, "low_ms": low, "high_ms": high, "confidence": 0.8, "errors": json.dumps(errors)}
     times = {f"latency_{mode}_{end}": value for mode in ("infer", "train") for end, value in ends.items()}
     folder = new_run(tmp_path / "run", sheets=SHEETS)
-    add(folder, record("sa", "t4", **times, latency_origin="predicted", notes=[note]))
+    add(folder, record("sa", "t4", **times, latency_origin="predicted", notes=notes))
     table = suite_table(open_run(folder.path))
     (place,) = [i for i, column in enumerate(table.columns) if column.key == "latency_infer"]
     cell = table.rows[0].cells[place]
     assert (cell.text == "not known", cell.detail == f"not known: {why}") == (bool(why), bool(why))
-    assert [text for text in table.notes if text.startswith("Not known")] == [f"Not known: {why}."] * bool(why)
     plain = reason_unknown(low, high, errors, share, ["FFT", "solver"])
-    assert plain == why
+    assert [text for text in table.notes if text.startswith("Not known")] == [f"Not known: {plain}."] * bool(why)
+    assert why.partition("; ")[0] == plain
     told = Number(1.5, low, high, origin="predicted", errors=errors, unknown=plain)
     assert (told.text() == told.over(2).text() == "not known") == bool(why)
     assert order(told, Number(150.0, 100 * low, 100 * high, origin="predicted", errors=errors)) == -1  # nevertheless
