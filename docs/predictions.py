@@ -157,7 +157,7 @@ def _with_told() -> pd.DataFrame:
 
 
 def prediction_bars() -> str:
-    """What was asked of predicted times, and what they reach."""
+    """Table of what was asked of predicted times, and what they reach."""
     blocks, found = block_passes(), _with_told()
     decided = blocks[blocks["known"] == "half B"]
     held = found[found["told"]].groupby(["of", "card", "pass"])["in_band"].mean().min()
