@@ -365,6 +365,7 @@ def test_error_rates_on_a_shared_machine() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn("check")
 @pytest.mark.parametrize("machine", ["quiet", "laptop"])
 def test_error_rates_on_calmer_machines(machine: str) -> None:
     slower, identical = tally(NOISE_LEVELS[machine], 0.10, 250)
@@ -401,6 +402,7 @@ def test_many_rows_at_the_tolerance_rarely_fail_the_gate() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn("check")
 @pytest.mark.parametrize(
     ("series", "change", "found"),
     [
@@ -418,6 +420,7 @@ def test_a_slowdown_is_found_in_five_minutes(series: Series, change: float, foun
 
 
 @pytest.mark.slow
+@pytest.mark.drawn("check")
 @pytest.mark.parametrize(
     ("series", "rows", "budget_s", "decided"),
     [
