@@ -27,6 +27,7 @@ def on_meta(key: str, *shape: int, **hparams: Any) -> tuple[torch.nn.Module, Ten
         return registry.get(key).build(shape[1], hparams), torch.empty(shape)
 
 
+@pytest.mark.drawn("predict", "memory", "scan")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("key", SCANNED)
 def test_what_a_fused_scan_would_save_at_most_is_named(key: str, mode: Mode) -> None:
@@ -61,6 +62,7 @@ def test_predict_says_what_a_fused_scan_would_save(command: Any) -> None:
 KEYS = ("ss2d", "vim", "nc_ssd", "bi_wkv")
 
 
+@pytest.mark.drawn("macs", "memory", "scan")
 @pytest.mark.parametrize("key", KEYS)
 def test_macs_and_memory_grow_as_the_positions(key: str) -> None:
     sizes = [on_meta(key, 1, 64, side, side, **FEW.get(key, {})) for side in (32, 64, 128)]
