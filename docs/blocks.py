@@ -32,15 +32,16 @@ def rows() -> list[dict[str, Any]]:
     ((_, phones),) = on_phones(keys)[0]
     found = []
     for entry, targets, gain in zip(entries, phones, gains, strict=True):
-        row = measured[entry.key]
+        row = measured.get(entry.key, {})
         each: dict[str, Any] = {"block": entry.key, "family": entry.family, "title": entry.title}
-        each |= {"params_k": row["params"] / 1e3, "macs_g": row["macs"] / 1e9}
+        params, macs = (entry.closed_form(name, SHAPE) for name in ("params", "macs"))
+        each |= {"params_k": params / 1e3, "macs_g": macs / 1e9}
         for mode in MODES:
             profile = predict_peak(*Case(entry.key, entry.reference, {}, SHAPE).on_meta(), mode=mode)
             operators = operators_in(profile)
             each[f"memory_{mode}_mib"] = profile.allocated_bytes / 2**20
             each |= {f"{card}_{mode}_ms": time_of(operators, sheets()[card]).time.value for card in CARDS}
-            each[f"cpu_{mode}_ms"] = row[f"latency_{mode}_ms"]
+            each[f"cpu_{mode}_ms"] = row.get(f"latency_{mode}_ms")
         own = learned.get(entry.key, {})
         each |= {f"{kind}_percent": own.get(f"recall_{kind}") for kind in ("segment", "lookup")}
         each |= {"phones_targets": targets.value, "gain_points": gain.value}

@@ -76,6 +76,12 @@ def built_in() -> list[Entry]:
     return [each for each in registry.entries() if each.reference.startswith(f"{registry.BUILT_IN}.")]
 
 
+def unmeasured() -> list[str]:
+    """The keys of the blocks that are newer than the run of all blocks."""
+    run = {row["module"] for row in stored_run("field-cpu").rows}
+    return sorted(each.key for each in built_in() if each.key not in run)
+
+
 def _case(entry: Entry) -> Case:
     return Case(entry.key, entry.reference, {}, SHAPE)
 

@@ -1,5 +1,7 @@
 """The checks that context modules share: a positive width, an input of the right shape."""
 
+from collections.abc import Iterable
+
 from torch import Tensor
 
 
@@ -23,6 +25,13 @@ def check_odd(name: str, **sizes: int) -> None:
     for size, value in sizes.items():
         if value % 2 == 0:
             raise ValueError(f"{size} is {value}; {name} needs an odd size, so that H and W are kept")
+
+
+def check_listed(allowed: Iterable[int], **sizes: int) -> None:
+    """Raise ValueError with a sentence for the first size that is not among those that are allowed."""
+    for size, value in sizes.items():
+        if value not in allowed:
+            raise ValueError(f"{size} is {value}; it must be one of {', '.join(map(str, allowed))}")
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

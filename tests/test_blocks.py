@@ -14,6 +14,8 @@ PARAMS = {
     "xca": (16_648, 263_176, 1_050_632),
     "msca": (19_520, 225_536, 844_288),
     "lka": (17_344, 216_832, 826_880),
+    "lska": (14_272, 204_544, 802_304),
+    "ela": (576, 2_304, 4_608),
     "focal": (19_011, 272_643, 1_069_571),
     "cbam": (680, 8_564, 33_412),
     "coord": (1_688, 6_680, 25_648),
@@ -60,6 +62,16 @@ LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
         "spatial_gating_unit.conv_spatial": (64, 1, 7, 7),
         "spatial_gating_unit.conv1": (64, 64, 1, 1),
     },
+    "lska": {
+        "proj_1": (64, 64, 1, 1),
+        "proj_2": (64, 64, 1, 1),
+        "spatial_gating_unit.conv0h": (64, 1, 1, 5),
+        "spatial_gating_unit.conv0v": (64, 1, 5, 1),
+        "spatial_gating_unit.conv_spatial_h": (64, 1, 1, 7),
+        "spatial_gating_unit.conv_spatial_v": (64, 1, 7, 1),
+        "spatial_gating_unit.conv1": (64, 64, 1, 1),
+    },
+    "ela": {"conv": (64, 1, 7), "gn": (64,)},
     "focal": {
         "f": (131, 64),
         "h": (64, 64, 1, 1),
@@ -112,6 +124,7 @@ OTHERS: dict[str, dict[str, tuple[int, ...]]] = {
     "ssd": dict.fromkeys(("dt_bias", "A_log", "D", "dt_bias_b", "A_b_log", "D_b"), (2,)),
 }
 WITHOUT_BIAS = {
+    "ela": {"conv"},
     "lite_mla": {"qkv.conv", "aggreg.0.0", "aggreg.0.1", "proj.conv"},
     "mdta": {"qkv", "qkv_dwconv", "project_out"},
     "focal": {"focal_layers.0.0", "focal_layers.1.0"},

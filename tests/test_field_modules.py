@@ -11,6 +11,7 @@ from field_cases import CASES, FEW, Shape
 from reference_attention import REFERENCES as ATTENTION
 from reference_attention import project
 from reference_blocks import REFERENCES as BLOCKS
+from reference_detectors import REFERENCES as DETECTORS
 from reference_field import REFERENCES as FIELD
 from reference_field import em_steps
 from reference_mixers import REFERENCES as MIXERS
@@ -31,7 +32,7 @@ from ctxbench.registry.entry import Entry
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES | MIXERS
+REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES | MIXERS | DETECTORS
 FULL: Shape = (1, 512, 128, 128)
 PLACES = """A block needs four entries in the tests:
 its equations in float64, in REFERENCES of a tests/reference_*.py;
@@ -58,6 +59,8 @@ FIGURES: dict[str, tuple[int, int]] = {
     "xca": (1_050_632, 18_253_643_776),
     "msca": (844_288, 13_757_317_120),
     "lka": (826_880, 13_514_047_488),
+    "lska": (802_304, 13_094_617_088),
+    "ela": (4_608, 17_956_864),
     "cbam": (33_412, 18_481_664),
     "coord": (25_648, 21_110_784),
     "pool": (0, 8_388_608),
@@ -286,6 +289,9 @@ def test_the_first_convolution_of_ema_is_trained_only_through_all_steps() -> Non
         ("ss2d", 8, {"d_conv": 4}, "d_conv is 4; ss2d needs an odd size"),
         ("nc_ssd", 8, {"d_conv": 2}, "d_conv is 2; nc_ssd needs an odd size"),
         ("lka", 0, {}, "channels is 0; it must be at least 1"),
+        ("lska", 8, {"kernel_size": 9}, "kernel_size is 9; it must be one of 7, 11, 23, 35, 41, 53"),
+        ("ela", 24, {}, "ela needs a multiple of norm_groups"),
+        ("ela", 16, {"group_width": 3}, "ela needs a multiple of group_width"),
         ("focal", 8, {"focal_window": 4}, "focal needs an odd size"),
         ("focal", 8, {"focal_level": 0}, "focal_level is 0; it must be at least 1"),
         ("cbam", 8, {}, "cbam has 8 channels, fewer than reduction"),

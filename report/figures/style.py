@@ -33,13 +33,13 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "d", "h")
 FAMILIES = {
     "attention": Look("#0072B2", "os^D"),
     "sparse attention": Look("#56B4E9", "ss^DvXXP>dd"),
-    "linear attention": Look("#009E73", "vPX<>pdhos^"),
+    "linear attention": Look("#009E73", "DPX<>pdhos^"),
     "channel attention": Look("#8844EE", "PX"),
     "pyramid": Look("#E69F00", "P<h>p"),
     "matrix decomposition": Look("#D55E00", "os^D"),
-    "pooling": Look("#CC79A7", "h<<ppho"),
+    "pooling": Look("#CC79A7", "h<<hppov"),
     "spectral": Look("#AA3377", "P"),
-    "large kernel": Look("#AAAA66", "Dvop<"),
+    "large kernel": Look("#AAAA66", "Dvop<h"),
     "state space": Look("#554422", "os^Dv"),
 }
 # Every other member of a family has its colour times this.
