@@ -19,7 +19,7 @@ DRAWN := export CTXBENCH_TEST_CASES=$${CTXBENCH_TEST_CASES:-drawn}
 # Tests with a mark, without reading the files that have none.
 marked = $(IN_COPY) -m pytest -m $(1) $$(grep -rl --include="test_*.py" "pytest.mark.$(1)" tests)
 
-.PHONY: table3 tracked test science loaded long quick check extras other-python research lint site format report matrix gpu dist clean
+.PHONY: table3 tracked test science loaded long quick check extras other-python research counters lint site format report matrix gpu dist clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
@@ -71,6 +71,10 @@ extras: tracked
 # The tests of what the authors alone run, with what it needs; see research/README.md.
 research: .venv/.research tracked
 	$(IN_COPY) -m pytest research
+
+# What other counters print, by version: each package is installed into a folder of its own and asked; half an hour.
+counters: .venv/.research
+	$(BIN)/python research/counters.py all
 
 # Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.
 report: tracked

@@ -1,24 +1,25 @@
-"""Numbers of other counters for blocks, small modules and networks, beside the conventions of ctxbench.
+"""Numbers of other counters, by version and state, for blocks, modules and networks, beside ctxbench's rules.
 
-Each real counter is asked in an environment of its own, where it is installed beside what ctxbench needs:
-`python research/counters.py ask NAME FILE.csv [CASE ...]` writes what it prints for these cases or kinds of cases, or
-for all. `python research/counters.py join FILE.csv ...` writes results/counters: conventions.csv.gz, with the number of
-the convention of the same name beside each, and evidence.json. Of a case that is in several files the last one counts;
-given conventions.csv.gz itself, the conventions are counted again beside what the packages printed.
+`make counters` asks all of ctxbench/plugins/macs/tools/counters.toml: each package is installed into a folder of its
+own, beside what ctxbench needs, then `counters.py ask NAME VERSION STATE FILE.csv [CASE ...]` writes what it prints
+for these cases or kinds of cases, or for all. `counters.py join FILE.csv ...` writes results/counters:
+conventions.csv.gz, with the number of ctxbench's rules beside each, and evidence.json. Of a case that is in several
+files the last number counts; given conventions.csv.gz itself, the rules are counted again beside what was printed.
 """
 
 import contextlib
 import io
 import itertools
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
+from subprocess import run
 from typing import Any, cast
 
 sys.path.append(sys.path.pop(0))  # some counters import transformers, which is also a file beside this one
@@ -34,8 +35,17 @@ from torch.nn import functional
 
 from ctxbench import registry
 from ctxbench.networks._parts import timm
+from ctxbench.plugins.macs.tools import readings
+from ctxbench.plugins.macs.tools.calls import Calls
+from ctxbench.plugins.macs.tools.reading import reading
+from ctxbench.plugins.macs.watch import UncountableError
 from ctxbench.registry import networks
 
+# What the counters import; they are installed without what they ask for, which would bring another torch.
+BESIDE = (
+    *("iopath", "yacs", "termcolor", "tabulate", "portalocker", "addict", "yapf", "accelerate", "hjson", "msgpack"),
+    *("py-cpuinfo", "einops", "ninja", "tqdm", "rich", "transformers", "tokenizers", "regex", "opencv-python-headless"),
+)
 OUT = Path(__file__).resolve().parents[1] / "results" / "counters"
 SHAPE = (1, 64, 64, 64)
 SMALL = (2, 8, 64, 64)
@@ -62,6 +72,19 @@ def _recurrent(layer: nn.Module) -> nn.Module:
 
 def _cell(layer: nn.Module) -> nn.Module:
     return Of(lambda x, layer: layer(x.mean((2, 3)))[0], layer)
+
+
+class Own(nn.Conv2d):
+    """A convolution of another class than PyTorch's."""
+
+
+def _tied(one: nn.Linear, other: nn.Linear) -> nn.Module:
+    other.weight = one.weight
+    return Of(lambda x, one, other: other(one(_tokens(x))), one, other)
+
+
+def _twice_held(layer: nn.Module) -> nn.Module:
+    return Of(lambda x, one, other: other(one(x)), nn.Sequential(layer), nn.Sequential(layer))
 
 
 # Small modules of 8 channels: a layer, or a function, of each kind that counters treat in their own way.
@@ -104,6 +127,21 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
         lambda x, attention: attention(*[_tokens(x)] * 3)[0], nn.MultiheadAttention(8, 2, batch_first=True)
     ),
     "a layer called twice": lambda: Of(lambda x, conv: conv(conv(x)), nn.Conv2d(8, 8, 1)),
+    "conv, padded by a word": lambda: nn.Conv2d(8, 16, 3, padding="same"),
+    "a result that nobody reads": lambda: Of(
+        lambda x, conv, other: (conv(x), other(x))[0], nn.Conv2d(8, 16, 3), nn.Conv2d(8, 16, 3)
+    ),
+    "resized by two factors": lambda: Of(
+        lambda x, conv: functional.interpolate(conv(x), scale_factor=(2.0, 2.0)), nn.Conv2d(8, 8, 1)
+    ),
+    "one weight in two layers": lambda: _tied(nn.Linear(8, 8), nn.Linear(8, 8)),
+    "a layer in two places": lambda: _twice_held(nn.Conv2d(8, 8, 1)),
+    "a chain called twice": lambda: Of(
+        lambda x, chain: chain(chain(x)),
+        nn.Sequential(nn.Conv2d(8, 8, 1), nn.Sequential(nn.Conv2d(8, 8, 3, padding=1)))
+    ),
+    "a layer of a class of its own": lambda: Own(8, 16, 3),
+    "softmax families": lambda: nn.Sequential(nn.LogSoftmax(1), nn.Softmax2d()),
     "RNN": lambda: _recurrent(nn.RNN(8, 16, batch_first=True)),
     "RNN, two layers": lambda: _recurrent(nn.RNN(8, 16, 2, batch_first=True)),
     "GRU": lambda: _recurrent(nn.GRU(8, 16, batch_first=True)),
@@ -171,79 +209,91 @@ def cases() -> Cases:
     yield from _libraries()
 
 
-def of_thop(module: nn.Module, x: Tensor) -> float:
+Counted = tuple[float, float | None]
+
+
+def of_thop(module: nn.Module, x: Tensor) -> Counted:
     from thop import profile
 
-    return float(profile(module, inputs=(x,), verbose=False)[0])
+    macs, params = profile(module, inputs=(x,), verbose=False)
+    return float(macs), float(params)
 
 
-def of_thop_at_32(module: nn.Module, x: Tensor) -> float:
+def of_thop_at_32(module: nn.Module, x: Tensor) -> Counted:
     area = x.shape[2] * x.shape[3] / 32**2
-    return 2 * of_thop(module, torch.zeros(1, x.shape[1], 32, 32)) * area
+    macs, params = of_thop(module, torch.zeros(1, x.shape[1], 32, 32))
+    return 2 * macs * area, params
 
 
-def of_fvcore(module: nn.Module, x: Tensor) -> float:
-    from fvcore.nn import FlopCountAnalysis
+def of_fvcore(module: nn.Module, x: Tensor) -> Counted:
+    from fvcore.nn import FlopCountAnalysis, parameter_count
 
-    return float(FlopCountAnalysis(module, x).total())
+    return float(FlopCountAnalysis(module, x).total()), float(parameter_count(module)[""])
 
 
-def of_ptflops(module: nn.Module, x: Tensor, backend: str = "aten") -> float:
+def of_ptflops(module: nn.Module, x: Tensor, **options: str) -> Counted:
     from ptflops import get_model_complexity_info
 
     image = tuple(x.shape[1:])
-    return float(
-        get_model_complexity_info(module, image, as_strings=False, print_per_layer_stat=False, backend=backend)[0]
-    )
+    macs, params = get_model_complexity_info(module, image, as_strings=False, print_per_layer_stat=False, **options)
+    if macs is None:
+        raise ValueError("it prints None")
+    return float(macs), float(params)
 
 
-def of_ptflops_layers(module: nn.Module, x: Tensor) -> float:
-    return of_ptflops(module, x, "pytorch")
+def of_ptflops_aten(module: nn.Module, x: Tensor) -> Counted:
+    return of_ptflops(module, x, backend="aten")
 
 
-def of_mmengine(module: nn.Module, x: Tensor) -> float:
+def of_mmengine(module: nn.Module, x: Tensor) -> Counted:
     from mmengine.analysis import get_model_complexity_info
 
-    return float(get_model_complexity_info(module, tuple(x.shape[1:]), show_table=False, show_arch=False)["flops"])
+    found = get_model_complexity_info(module, tuple(x.shape[1:]), show_table=False, show_arch=False)
+    return float(found["flops"]), float(found["params"])
 
 
-def of_torchprofile(module: nn.Module, x: Tensor) -> float:
+def of_torchprofile(module: nn.Module, x: Tensor) -> Counted:
     from torchprofile import profile_macs
 
-    return float(cast(int, profile_macs(module, x)))
+    return float(cast(int, profile_macs(module, x))), None
 
 
-def of_calflops(module: nn.Module, x: Tensor) -> float:
+def of_calflops(module: nn.Module, x: Tensor) -> Counted:
     from calflops import calculate_flops
 
-    return float(calculate_flops(module, args=[x], kwargs={}, print_results=False, output_as_string=False)[0])
+    flops, _, params = calculate_flops(module, args=[x], kwargs={}, print_results=False, output_as_string=False)
+    return float(flops), float(params)
 
 
-def of_deepspeed(module: nn.Module, x: Tensor) -> float:
+def of_deepspeed(module: nn.Module, x: Tensor) -> Counted:
     from deepspeed.profiling.flops_profiler import get_model_profile
 
-    return float(get_model_profile(module, args=[x], print_profile=False, detailed=False, as_string=False)[0])
+    flops, _, params = get_model_profile(module, args=[x], print_profile=False, detailed=False, as_string=False)
+    return float(flops), float(params)
 
 
-def of_torchinfo(module: nn.Module, x: Tensor) -> float:
+def of_torchinfo(module: nn.Module, x: Tensor) -> Counted:
     from torchinfo import summary
 
-    return float(summary(module, input_data=x, verbose=0).total_mult_adds)
+    found = summary(module, input_data=x, verbose=0)
+    return float(found.total_mult_adds), float(found.total_params)
 
 
-def of_flop_counter_mode(module: nn.Module, x: Tensor) -> float:
+def of_flop_counter_mode(module: nn.Module, x: Tensor) -> Counted:
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
         module(x)
-    return float(counter.get_total_flops())
+    return float(counter.get_total_flops()), None
 
 
-ASKED: dict[str, tuple[str, Callable[[nn.Module, Tensor], float]]] = {
+# By the name of the counter: what is imported, and how it is called.
+ASKED: dict[str, tuple[str, Callable[[nn.Module, Tensor], Counted]]] = {
     "thop": ("thop", of_thop),
     "thop-at-32": ("thop", of_thop_at_32),
+    "ultralytics-thop": ("thop", of_thop),
     "ptflops": ("ptflops", of_ptflops),
-    "ptflops-layers": ("ptflops", of_ptflops_layers),
+    "ptflops-aten": ("ptflops", of_ptflops_aten),
     "fvcore": ("fvcore", of_fvcore),
     "mmengine": ("mmengine", of_mmengine),
     "torchprofile": ("torchprofile", of_torchprofile),
@@ -256,74 +306,116 @@ ASKED: dict[str, tuple[str, Callable[[nn.Module, Tensor], float]]] = {
 
 # Reasons of differences, by the counter and the case.
 _SIZES = "it counts products of sizes, too"
-_MASK = "a mask that needs a gradient is not fused, and its products are seen; the convention has no gradients"
-_SHARED = "the block has two names in the network: it is hooked for each, and both are summed"
+_OF_SIZES = (
+    "Encoder",
+    "Scanned",
+    "area",
+    "grid",
+    "nn.MultiheadAttention",
+    "simam",
+    "swin",
+    "timm edgenext_small",
+    "torchvision swin_t",
+    "ttt",
+)
+_SHARED = "a layer has two places: what its containers leave counts again"
+_IN_TWO_PLACES = ("a layer in two places", "mmsegmentation EMANet", "mmsegmentation gc")
 WHY = {
-    ("torchprofile", "nn.MultiheadAttention"): f"the mean of the affinity, which nobody uses, is not traced; {_SIZES}",
-    **{("torchprofile", case): _SIZES for case in ("Encoder", "area", "grid", "simam", "swin", "ttt")},
-    **{(tool, case): _MASK for tool in ("ptflops", "flop-counter-mode") for case in ("grid", "swin")},
-    **{(tool, f"mmsegmentation {head}"): _SHARED for tool in ("thop", "thop-at-32", "calflops") for head in HEADS},
+    **{("torchprofile", case): _SIZES for case in _OF_SIZES},
+    **{("torchinfo", case): _SHARED for case in _IN_TWO_PLACES},
 }
 
 
-def ask(name: str, only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+def ask(name: str, release: str, state: str, only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Numbers that a counter prints for each case, or for those of these names and kinds; one that fails has its error.
 
     Each case has a process of its own: calflops leaves its functions in the place of PyTorch's where it fails.
     """
-    package, _ = ASKED[name]
     timm()  # before a counter imports torchvision, whose operators may be of another torch
-    import_module(package)
+    import_module(ASKED[name][0])
     torch.set_num_threads(1)
     with get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         for place, (kind, case, _, _) in enumerate(cases()):
             if only and not {kind, case} & {*only}:
                 continue
-            row = {"kind": kind, "case": case, "tool": name, "package": package, "version": version(package)}
-            yield row | pool.apply(_asked, (name, place))
+            row = {"kind": kind, "case": case, "tool": name, "version": release, "state": state}
+            yield row | pool.apply(_asked, (name, state, place))
 
 
-def _asked(name: str, place: int) -> dict[str, Any]:
+def _asked(name: str, state: str, place: int) -> dict[str, Any]:
     _, _, build, shape = next(itertools.islice(cases(), place, None))
     torch.manual_seed(0)
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), torch.set_grad_enabled(state != "no-grad"):
         try:
-            return {"printed": ASKED[name][1](build().eval(), torch.randn(shape))}
+            printed, params = ASKED[name][1](build().eval(), torch.randn(shape))
+            return {"printed": printed, "params": params}
         except Exception as error:  # another tool's, whatever it is, is what is reported
             return {"error": f"{type(error).__name__}: {error}".partition("\n")[0]}
 
 
-def join(files: list[str]) -> pd.DataFrame:
-    """The numbers of real counters beside those of ctxbench's conventions."""
-    from ctxbench.plugins.macs.tools.calls import Calls
-    from ctxbench.plugins.macs.tools.table import TOOLS
+KEYS = ["case", "tool", "version", "state"]
 
-    found = pd.concat([pd.read_csv(file) for file in files], ignore_index=True)
-    found = found.drop_duplicates(["case", "tool"], keep="last")
+
+def join(files: list[str]) -> pd.DataFrame:
+    """The numbers of real counters beside those of ctxbench's rules."""
+    found = pd.concat([pd.read_csv(file, dtype={"version": str}) for file in files], ignore_index=True)
+    found["state"] = found["state"].fillna("")
+    found = found.groupby(KEYS, as_index=False, sort=False).last()
     known = {case: (kind, build, shape) for kind, case, build, shape in cases()}
     found["kind"] = [known[case][0] for case in found["case"]]
-    counted: dict[tuple[str, str], int] = {}
-    for case, own in found[found["printed"].notna()].groupby("case"):
+    names = found["tool"] + "@" + found["version"] + ("+" + found["state"]).where(found["state"] != "", "")
+    counted: dict[int, dict[str, int | str | None]] = {}
+    for case, own in names.groupby(found["case"]):
         _, build, shape = known[str(case)]
         calls = Calls(build(), shape)
-        counted |= {(str(case), tool): TOOLS[tool].count(calls) for tool in own["tool"]}
-    numbers = [counted.get((row.case, row.tool)) for row in found.itertuples()]
-    found["convention"] = pd.array(numbers, dtype="Int64")
+        for place, name in own.items():
+            try:
+                counted[place] = {"convention": reading(name).count(calls), "own_params": reading(name).params(calls)}
+            except UncountableError as error:
+                counted[place] = {"fails": str(error)}
+    columns = ["convention", "own_params", "fails"]
+    found = found.drop(columns=columns, errors="ignore").join(
+        pd.DataFrame.from_dict(counted, orient="index", columns=columns)
+    )
+    found = found.astype(dict.fromkeys(("params", "convention", "own_params"), "Int64"))
     differs = found["printed"].notna() & (found["printed"] != found["convention"])
+    differs |= found["params"].notna() & (found["params"] != found["own_params"])
     found["why"] = [
         WHY.get((row.tool, row.case)) if odd else None for row, odd in zip(found.itertuples(), differs, strict=True)
     ]
     return found
 
 
+def everything() -> None:
+    """Install each counter's package, and ask it about all cases."""
+    home = Path(sys.prefix) / "counters"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    run([*pip, "--target", str(home / "beside"), *BESIDE], check=True)
+    for name in readings():
+        plain, _, state = name.partition("+")
+        tool, _, release = plain.partition("@")
+        package, number = reading(name).about["package"].split()
+        place = home / f"{package}-{number}"
+        if package != "torch" and not place.exists():
+            run([*pip, "--no-build-isolation", "--target", str(place), f"{package}=={number}"], check=True)
+        path = os.pathsep.join(map(str, (place, home / "beside")))
+        asked = [sys.executable, __file__, "ask", tool, release, state, str(home / f"{name}.csv")]
+        run(asked, check=True, env={**os.environ, "PYTHONPATH": path})
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     if sys.argv[1] == "ask":
-        pd.DataFrame(ask(sys.argv[2], sys.argv[4:])).to_csv(sys.argv[3], index=False, lineterminator="\n")
+        name, release, state, file, *only = sys.argv[2:]
+        pd.DataFrame(ask(name, release, state, only)).to_csv(file, index=False, lineterminator="\n")
         return
     evidence = stamp()
-    found = join(sys.argv[2:])
+    files = sys.argv[2:]
+    if sys.argv[1] == "all":
+        everything()
+        files = [str(Path(sys.prefix) / "counters" / f"{name}.csv") for name in readings()]
+    found = join(files)
     write_stamp(OUT, evidence)
     found.to_csv(OUT / "conventions.csv.gz", index=False, lineterminator="\n", compression=PACKED)
 

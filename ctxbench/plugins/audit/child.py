@@ -11,7 +11,7 @@ from ctxbench.plugins.audit.counts import BlockCounts
 from ctxbench.plugins.audit.roles import Roles, is_vector, roles_of
 from ctxbench.plugins.macs.counter import MacCount, counted
 from ctxbench.plugins.macs.tools.calls import Calls
-from ctxbench.plugins.macs.tools.table import TOOLS as COUNTERS
+from ctxbench.plugins.macs.tools.reading import reading
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.macs.watch import UncountableError
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -58,7 +58,7 @@ class _Parts:
         }
         self._calls = Calls(self._model, self._x.shape)
         for tool, name in TOOLS.items():
-            self._known[name] = partial(COUNTERS[tool].count, self._calls)
+            self._known[name] = partial(reading(tool).count, self._calls)
         for mode in MODES:
             self._known[f"memory_{mode}"] = partial(self._peak, mode, "cuda")
             self._known[f"memory_{mode}_2020"] = partial(self._peak, mode, "cuda-2020")

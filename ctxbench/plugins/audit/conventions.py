@@ -1,6 +1,7 @@
 """The conventions that figures are tried under: what is counted, how many operations, which prefix, which rounding."""
 
 import itertools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -8,14 +9,14 @@ from fractions import Fraction
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import Printed
 from ctxbench.plugins.audit.recounted import COUNTS, SIZES
-from ctxbench.plugins.macs.tools import NAMES
+from ctxbench.plugins.macs.tools import readings
 from ctxbench.registry.formula import evaluate, names_in
 
 # The counts of other counters, by their names.
-TOOLS = {name: f"macs_as_{name.replace('-', '_')}" for name in NAMES}
+TOOLS = {name: f"macs_as_{re.sub(r'[^a-z0-9]', '_', name)}" for name in readings()}
 PRODUCTS = "matrix products and convolutions alone"
 # The counter of PyTorch itself, which counts these but for those that it does not see.
-OF_PRODUCTS = "flop-counter-mode"
+OF_PRODUCTS = "flop-counter-mode@2.13.0"
 # By quantity: what may stand in place of the count, in the words of a verdict.
 _PARAMS = {
     "without biases": "params - params_bias",

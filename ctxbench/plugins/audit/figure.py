@@ -13,6 +13,7 @@ from ctxbench.model.published import Printed
 from ctxbench.plugins.audit.conventions import TOOLS, Changes, Convention, of_tools, others
 from ctxbench.plugins.audit.recount import Recount
 from ctxbench.plugins.audit.recounted import Alternative, sizes
+from ctxbench.plugins.macs.tools import full_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class PublishedFigure:
         """The convention that the source names, of an alternative to the row."""
         table = self.recount.table
         forms = {**table.counts, **table.rows[self.row].counts, **(other.counts if other else {})}
-        tool = TOOLS[table.tool] if table.tool and self.quantity == "macs" else ""
+        tool = TOOLS[full_name(table.tool)] if table.tool and self.quantity == "macs" else ""
         return Convention(self.quantity, forms.get(self.quantity, self.quantity), self.unit, tool)
 
     @cached_property

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ctxbench import registry
-from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.errors import UsageError
 from ctxbench.model.case import EMPTY, Case
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.read_suite import location_of
-from ctxbench.plugins.audit.conventions import TOOLS
 from ctxbench.plugins.audit.recounted import COUNTS, Alternative, RecountedTable, sizes
+from ctxbench.plugins.macs.tools import full_name
 from ctxbench.registry.reference import Reference
 from ctxbench.registry.trust import said
 
@@ -44,8 +44,10 @@ class Recount:
 
     def check(self) -> None:
         """UsageError names the line of the tool, or of the first row or alternative, that there is not."""
-        if self.table.tool not in ("", *TOOLS):
-            raise UsageError(f"{location_of(self.path, ('tool',))}: {unknown('counter', self.table.tool, TOOLS)}")
+        try:
+            full_name(self.table.tool or "thop")
+        except UsageError as error:
+            raise UsageError(f"{location_of(self.path, ('tool',))}: {error}") from None
         for name, row in self.table.rows.items():
             if {*COUNTS} & row.printed.keys():
                 self.case(name)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ctxbench.base.errors import UsageError
+from ctxbench.base.texts import counted
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import Printed
 from ctxbench.plugins.audit.column import chance, convention_of, counters_of, fitting
@@ -21,6 +22,8 @@ from ctxbench.registry.formula import FormulaError, evaluate
 NO_TIME = "a time is measured on its device, not counted"
 NO_COUNT = "ctxbench does not count it"
 STOPPED = "the audit was stopped"
+# So many conventions are named that fit a column alike.
+MOST_NAMED = 3
 WEIGHTS = "its weights alone, all applied at each position, take more"
 # By row and quantity.
 Findings = dict[tuple[str, str], AuditFinding]
@@ -125,7 +128,7 @@ class _Column:
         if own and (not changes or figure.fits(changes)):
             return Verdict.EQUAL, ""
         if changes and figure.fits(changes):
-            return Verdict.CONVENTION, " or ".join(map("; ".join, self.counters or [changes]))
+            return Verdict.CONVENTION, _named(self.counters or [changes])
         try:
             nearest, why = _by_configuration(figure)
         except UsageError as error:
@@ -143,6 +146,12 @@ class _Column:
             verdict = Verdict.NOT_REPRODUCED if changes is None else Verdict.NOT_AS_COLUMN
             return verdict, "; ".join([would, *clues, *found])
         return Verdict.NOT_REPRODUCED, "; ".join([reasons(figure, self.figures, changes or ()), *found])
+
+
+def _named(conventions: Sequence[Changes]) -> str:
+    """Conventions in words: the first of them, and how many others there are."""
+    named, others = conventions[:MOST_NAMED], len(conventions) - MOST_NAMED
+    return " or ".join(["; ".join(each) for each in named] + [f"by {counted(others, 'other reading')}"] * (others > 0))
 
 
 def _by_configuration(figure: PublishedFigure) -> tuple[str, str]:

@@ -17,7 +17,7 @@ class AtPlaces(Settings):
 def count(measurement: Measurement) -> None:
     """Report a row's place, and what ultralytics adds for the block there, if the run is of places."""
     from ctxbench.plugins.macs.tools.calls import Calls
-    from ctxbench.plugins.macs.tools.thop import printed_of_image
+    from ctxbench.plugins.macs.tools.reading import reading
     from ctxbench.plugins.macs.watch import UncountableError
 
     settings, case = AtPlaces.of(measurement.settings), measurement.case
@@ -26,7 +26,7 @@ def count(measurement: Measurement) -> None:
     measurement.report({"place": settings.place_names.get("x".join(map(str, case.shape)), "")})
     calls = Calls(measurement.on_meta[0], case.shape)
     with suppress(UncountableError):  # the count of MACs says why
-        measurement.report({"place_flops": printed_of_image(calls, settings.place_side)})
+        measurement.report({"place_flops": reading("thop-at-32@0.1.1").count_in(calls, settings.place_side)})
 
 
 METRIC = Metric(

@@ -8,7 +8,7 @@ import typer
 from ctxbench.cli.options import OF_MODULE, Given, split
 from ctxbench.cli.printing import render
 from ctxbench.cli.signature import command_of
-from ctxbench.plugins.macs.tools import NAMES
+from ctxbench.plugins.macs.tools import counters
 from ctxbench.plugins.show import function
 
 
@@ -22,7 +22,8 @@ from ctxbench.plugins.show import function
             typer.Option(
                 "--as",
                 metavar="NAMES",
-                help=f"With --shape: also what other counters print: all, or of {','.join(NAMES)}.",
+                help="With --shape: also what other counters print: all, or of "
+                f"{','.join(counters())}. A version and a state may follow: fvcore@0.1.5+no-grad.",
             ),
         ],
         split,

@@ -5,11 +5,11 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import api, registry
-from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.errors import UsageError
 from ctxbench.cli import describe
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.conditions import CONDITIONS, Names, Shapes
-from ctxbench.plugins.macs.tools import NAMES as COUNTERS
+from ctxbench.plugins.macs.tools import full_name, readings
 from ctxbench.registry.entry import Entry
 from ctxbench.table.result import Result
 
@@ -36,7 +36,8 @@ def show(
         dtype, memory_format: One value of each condition, or several, for the counts.
         hparams: Hyper-parameters by name, such as `{"steps": 3}`, for the counts.
         by_operator: Also the MACs of each operator.
-        counted_as: Also what these other counters print, such as `["thop", "fvcore"]`; `all`: each that is known.
+        counted_as: Also what other counters print: `NAME`, `NAME@VERSION` or `NAME@VERSION+no-grad`, such as
+            `["thop", "fvcore@0.1.5+no-grad"]`; `all`: each that is known.
 
     Returns:
         What the registry knows of the module; the facts and counts are in `tables`.
@@ -66,9 +67,7 @@ def show(
 
 
 def _tools(counted_as: str | Sequence[str] | None) -> list[str]:
-    """The names of counters. UsageError for one that is not known."""
+    """The full names of counters. UsageError for one that is not known."""
     asked = [counted_as] if isinstance(counted_as, str) else [*(counted_as or ())]
-    for name in asked:
-        if name not in (*COUNTERS, "all"):
-            raise unknown("counter", name, (*COUNTERS, "all"))
-    return [*COUNTERS] if "all" in asked else asked
+    named = [name for name in asked if name != "all"]
+    return [*(readings() if len(named) < len(asked) else dict.fromkeys(map(full_name, named)))]

@@ -2,7 +2,7 @@
 
 import csv
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,11 @@ from torch import nn
 from torch.nn import functional
 
 from ctxbench import registry
-from ctxbench.plugins.macs.tools import NAMES
+from ctxbench.base.errors import UsageError
+from ctxbench.plugins.macs.tools import NO_GRAD, counters, full_name, readings
 from ctxbench.plugins.macs.tools.calls import Calls
-from ctxbench.plugins.macs.tools.table import TOOLS, as_tools
+from ctxbench.plugins.macs.tools.reading import reading
+from ctxbench.plugins.macs.tools.table import as_tools
 from ctxbench.plugins.macs.watch import UncountableError
 
 PRINTED = Path(__file__).parents[3] / "results" / "counters" / "conventions.csv.gz"
@@ -53,45 +55,120 @@ SMALL: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def printed(case: str) -> dict[str, float]:
-    """The numbers that the packages printed for a case, by the names of the tools; none where a reason is stored."""
+def printed(case: str) -> dict[str, tuple[int | None, int | None]]:
+    """Figures and params that the packages printed for a case, by full names; none where a reason is stored."""
     with gzip.open(PRINTED, "rt", encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["case"] == case]
-    return {row["tool"]: float(row["printed"]) for row in rows if row["printed"] and not row["why"]}
+        rows = [row for row in csv.DictReader(file) if row["case"] == case and row["printed"] and not row["why"]]
+    states = {row["state"] and f"+{row['state']}" for row in rows}
+    assert states <= {"", NO_GRAD}
+    return {
+        f"{row['tool']}@{row['version']}{row['state'] and NO_GRAD}": (
+            int(float(row["printed"])),
+            int(row["params"]) if row["params"] else None,
+        )
+        for row in rows
+    }
+
+
+def numbers(calls: Calls, names: Iterable[str], of: Mapping[str, tuple[int | None, int | None]]) -> dict[str, object]:
+    """Figures that the rules give, in the form of `printed`: params where the package's are stored."""
+    found = {name: reading(name) for name in names}
+    return {
+        name: (each.count(calls), each.params(calls) if of[name][1] is not None else None)
+        for name, each in found.items()
+    }
 
 
 @pytest.mark.parametrize("case", BLOCKS)
-def test_a_convention_gives_what_the_package_printed_for_a_block(case: str) -> None:
-    calls, found = Calls(registry.get(case).build(64), (1, 64, 64, 64)), printed(case)
-    assert {name: TOOLS[name].count(calls) for name in found} == found
+def test_a_reading_gives_what_the_package_printed_for_a_block(case: str) -> None:
+    found = printed(case)
+    assert numbers(Calls(registry.get(case).build(64), (1, 64, 64, 64)), found, found) == found
 
 
 @pytest.mark.parametrize("case", SMALL)
-def test_a_convention_gives_what_the_package_printed_for_a_layer(case: str) -> None:
-    calls, found = Calls(SMALL[case](), (2, 8, 64, 64)), printed(case)
-    assert {name: TOOLS[name].count(calls) for name in found} == found
-    assert len(found) > len(TOOLS) / 2
+def test_a_reading_gives_what_the_package_printed_for_a_layer(case: str) -> None:
+    found = printed(case)
+    assert numbers(Calls(SMALL[case](), (2, 8, 64, 64)), found, found) == found
+    assert len(found) > len(readings()) / 3
 
 
-def test_a_tool_has_a_line_with_the_share_of_products_that_it_does_not_see() -> None:
-    table, *about = as_tools(ByFunction(), (2, 8, 64, 64), NAMES)
+def test_each_version_that_is_known_has_run() -> None:
+    with gzip.open(PRINTED, "rt", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["printed"]]
+    assert {f"{row['tool']}@{row['version']}{row['state'] and NO_GRAD}" for row in rows} == {*readings()}
+
+
+def test_a_number_that_differs_from_the_package_has_a_reason() -> None:
+    with gzip.open(PRINTED, "rt", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["printed"] and not row["why"]]
+    odd = [row for row in rows if float(row["printed"]) != float(row["convention"] or -1)]
+    assert [*odd, *(row for row in rows if row["params"] and row["params"] != row["own_params"])] == []
+    assert len(rows) > 2000
+
+
+def test_a_counter_has_a_line_with_its_params_its_ratio_and_why_it_differs() -> None:
+    table, *about = as_tools(ByFunction(), (2, 8, 64, 64), [full_name(each) for each in counters()])
     macs = 2 * 16 * 62 * 62 * 8 * 9
-    prints = {name: row[1:4] for name, row in zip(NAMES, table.rows, strict=True)}
-    assert prints == {
-        "thop": ("0", "MACs", f"{macs:,} MACs, 100.0%"),
-        "thop-at-32": ("0", "FLOPs", f"{macs:,} MACs, 100.0%"),
-        "ptflops": (f"{macs // 2:,}", "MACs", "none"),
-        "ptflops-layers": ("0", "MACs", f"{macs:,} MACs, 100.0%"),
-        "fvcore": (f"{macs:,}", "flops", "none"),
-        "mmengine": (f"{macs // 2:,}", "flops", "none"),
-        "torchprofile": (f"{macs:,}", "MACs", "none"),
-        "calflops": (f"{2 * macs:,}", "FLOPs", "none"),
-        "deepspeed": (f"{2 * macs:,}", "FLOPs", "none"),
-        "torchinfo": ("0", "mult-adds", f"{macs:,} MACs, 100.0%"),
-        "flop-counter-mode": (f"{2 * macs:,}", "FLOPs", "none"),
+    missed = f"leaves out {macs:,} MACs (100.0%), most of them in convolution, {Path(__file__).name}:"
+    found = {row[0].partition("@")[0]: row[1:5] for row in table.rows}
+    assert found == {
+        "thop": ("0", "0", "MACs", "x0.000"),
+        "thop-at-32": ("0", "0", "FLOPs", "x0.000"),
+        "ultralytics-thop": ("1,168", "0", "MACs", "x0.000"),
+        "ptflops": ("1,168", "0", "MACs", "x0.000"),
+        "ptflops-aten": ("1,168", f"{macs // 2:,}", "MACs", "x0.500"),
+        "fvcore": ("1,168", f"{macs:,}", "flops", "x1.000"),
+        "mmengine": ("1,168", f"{macs // 2:,}", "flops", "x0.500"),
+        "torchprofile": ("", f"{macs:,}", "MACs", "x1.000"),
+        "calflops": ("1,168", f"{2 * macs:,}", "FLOPs", "x2.000"),
+        "deepspeed": ("1,168", f"{2 * macs:,}", "FLOPs", "x2.000"),
+        "torchinfo": ("1,168", "0", "mult-adds", "x0.000"),
+        "flop-counter-mode": ("", f"{2 * macs:,}", "FLOPs", "x2.000"),
     }
-    assert table.rows[0][4].startswith(f"convolution, {Path(__file__).name}:")
-    assert len(about) == len(NAMES)
+    assert table.rows[0][5].startswith(missed)
+    assert next(row for row in table.rows if row[0].startswith("fvcore"))[5] == ""
+    assert len(about) == len(counters())
+
+
+def test_work_that_nobody_reads_is_told_and_left_out_of_traces() -> None:
+    names = ("fvcore@0.1.5", "torchprofile@0.1.0", "thop@0.1.1")
+    table, *_, unread = as_tools(Unread(), (1, 8, 8, 8), names)
+    assert [row[2] for row in table.rows] == [f"{8**4:,}", f"{8**4:,}", f"{2 * 8**4:,}"]
+    assert unread.text == f"{8**4:,} MACs are computed, but the output does not depend on them."
+
+
+def test_a_counter_that_fails_prints_nothing_and_why() -> None:
+    table, *_ = as_tools(nn.Upsample(scale_factor=(2.0, 2.0)), (1, 8, 8, 8), ["calflops@0.3.2"])
+    assert table.rows[0][1:] == ("", "nothing", "FLOPs", "", "it fails on a module without parameters")
+    resized = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Upsample(scale_factor=(2.0, 2.0)))
+    table, *_ = as_tools(resized, (1, 8, 8, 8), ["calflops@0.3.2"])
+    assert table.rows[0][5] == "it fails on a scale_factor of several numbers in interpolate"
+
+
+@pytest.mark.parametrize(
+    ("name", "full"), [("ultralytics-thop", "ultralytics-thop@2.2.3"), ("fvcore+no-grad", "fvcore@0.1.5+no-grad")]
+)
+def test_a_counter_without_a_version_is_the_newest(name: str, full: str) -> None:
+    assert full_name(name) == full
+
+
+@pytest.mark.parametrize("name", ["thop@9", "ptflops@0.7.1", "fvcore+fused", "thop+no-grad"])
+def test_a_version_or_state_that_is_not_known_is_a_sentence_with_the_known_ones(name: str) -> None:
+    counter = name.replace("+", "@").partition("@")[0]
+    with pytest.raises(UsageError, match=f"unknown version or state of this counter .*known: .*{counter}@"):
+        full_name(name)
+
+
+class Unread(nn.Module):
+    """Two convolutions, of which one is returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.other = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x):  # type: ignore[no-untyped-def]  # counted by its calls
+        self.other(x)
+        return self.conv(x)
 
 
 class OfOneSize(nn.Module):
@@ -113,8 +190,8 @@ class Counted(Twice):
 
 def test_each_input_runs_once_and_one_that_is_not_taken_is_a_sentence() -> None:
     calls = Calls(Counted(), (2, 8, 8, 8))
-    found = [TOOLS[name].count(calls) for name in ("thop", "ptflops", "mmengine", "ptflops-layers")]
+    found = [reading(full_name(name)).count(calls) for name in ("thop", "ptflops-aten", "mmengine", "ptflops")]
     assert found == [2 * 2 * 8**4, 2 * 9 * 8**3, 2 * 8**4, 2 * 9 * 8**3]
     assert Counted.runs == 2  # of two images, and of one
     with pytest.raises(UncountableError, match=r"\(1, 8, 32, 32\) is not taken"):
-        TOOLS["thop-at-32"].count(Calls(OfOneSize(), (1, 8, 8, 8)))
+        reading("thop-at-32@0.1.1").count(Calls(OfOneSize(), (1, 8, 8, 8)))

@@ -8,7 +8,7 @@ from ctxbench.metrics.params import count_params
 from ctxbench.networks._ultralytics import ResCBAM, detector, global_context, yolov8l
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.tools.calls import Calls
-from ctxbench.plugins.macs.tools.table import TOOLS
+from ctxbench.plugins.macs.tools.reading import reading
 from ctxbench.registry.networks import Network
 
 C, H, W = 16, 6, 5
@@ -44,5 +44,5 @@ def test_a_block_is_behind_each_stage_of_the_neck() -> None:
     assert widths == [512, 256, 512, 512]
     assert count_params(model) - count_params(plain) == sum(each**2 + each for each in widths)
     calls = [Calls(each, (1, 3, 64, 64)) for each in (model, plain.to("meta"))]
-    with_block, without = (TOOLS["thop"].count(each) for each in calls)
+    with_block, without = (reading("thop@0.1.1").count(each) for each in calls)
     assert with_block - without == sum(each**2 * places for each, places in zip(widths, (16, 64, 16, 4), strict=True))

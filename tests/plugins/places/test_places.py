@@ -12,7 +12,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metrics import quantity, read_number
 from ctxbench.plugins.macs.tools.calls import Calls
-from ctxbench.plugins.macs.tools.thop import printed_of_image
+from ctxbench.plugins.macs.tools.reading import reading
 from ctxbench.plugins.places.child import inputs_of
 from ctxbench.plugins.places.layers import maps_of_file
 from ctxbench.plugins.places.places import inputs_at, known
@@ -202,13 +202,18 @@ class Squeeze(nn.Module):
 def test_flops_by_ultralytics_are_twice_thop_s_of_a_small_image_scaled_by_its_area() -> None:
     """The small map at stride 32 is one position; what does not grow with the map is scaled all the same."""
     c, positions = 8, 20 * 20
-    assert printed_of_image(Calls(Squeeze(c), (1, c, 20, 20)), 640) == 2 * (c * c + c * c) * positions
-    assert printed_of_image(Calls(Squeeze(c), (1, c, 80, 80)), 640) == 2 * (c * c * 16 + c * c) * positions
+    assert (
+        reading("thop-at-32@0.1.1").count_in(Calls(Squeeze(c), (1, c, 20, 20)), 640) == 2 * (c * c + c * c) * positions
+    )
+    assert (
+        reading("thop-at-32@0.1.1").count_in(Calls(Squeeze(c), (1, c, 80, 80)), 640)
+        == 2 * (c * c * 16 + c * c) * positions
+    )
 
 
 def test_a_block_that_does_not_take_the_small_map_is_counted_at_its_own() -> None:
     model = nn.Conv2d(4, 4, 3, bias=False)  # no padding: a map of one position is too small
-    assert printed_of_image(Calls(model, (1, 4, 20, 20)), 640) == 2 * 18 * 18 * 4 * 4 * 9
+    assert reading("thop-at-32@0.1.1").count_in(Calls(model, (1, 4, 20, 20)), 640) == 2 * 18 * 18 * 4 * 4 * 9
 
 
 @pytest.mark.slow

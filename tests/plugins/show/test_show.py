@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import Done
 
-from ctxbench.plugins.macs.tools import NAMES
+from ctxbench.plugins.macs.tools import counters, readings
 
 Command = Callable[..., Done]
 
@@ -42,25 +42,23 @@ def test_show_has_a_line_for_each_other_counter(command: Command) -> None:
     assert done.returncode == 0
     products, projections, biases = 2 * 30**2 * 8, 4 * 30 * 8**2, 4 * 30 * 8
     whole = products + projections
-    missed = f"{products:,} MACs, {products / whole:.1%}"
-    lines = [re.split(" {2,}", line)[:4] for line in done.stdout.splitlines()]
-    assert [line for line in lines if line[-1] in ("none", missed)] == [
-        ["thop", f"{projections:,}", "MACs", missed],
-        ["thop, as ultralytics called it", f"{2 * projections:,}", "FLOPs", missed],
-        ["ptflops", f"{whole + biases:,}", "MACs", "none"],
-        ["ptflops, by layers", f"{whole + biases:,}", "MACs", "none"],
-        ["fvcore", f"{whole:,}", "flops", "none"],
-        ["mmengine", f"{whole:,}", "flops", "none"],
-        ["torchprofile", f"{whole:,}", "MACs", "none"],
-        ["calflops", f"{2 * projections + biases:,}", "FLOPs", missed],
-        ["DeepSpeed", f"{2 * whole + biases:,}", "FLOPs", "none"],
-        ["torchinfo", f"{projections + biases:,}", "mult-adds", missed],
-        ["FlopCounterMode", f"{2 * whole:,}", "FLOPs", "none"],
-    ]
+    found = {line[0]: line[1:] for each in done.stdout.splitlines() if "@" in (line := re.split(" {2,}", each))[0]}
+    params = f"{4 * 8**2 + 4 * 8:,}"
+    whole_of = f"x{whole / whole:.3f}"
+    assert found["fvcore@0.1.5"][:4] == [params, f"{whole:,}", "flops", whole_of]
+    assert found["thop@0.1.1"][:4] == [params, f"{projections:,}", "MACs", f"x{projections / whole:.3f}"]
+    assert found["thop@0.1.1"][4].startswith(f"leaves out {products:,} MACs ({products / whole:.1%}), most of them in")
+    assert found["ultralytics-thop@2.2.3"][:3] == [params, f"{whole:,}", "MACs"]
+    assert found["ptflops@0.7.5+no-grad"][:3] == [params, f"{whole + biases:,}", "MACs"]
+    assert found["deepspeed@0.19.8"][:3] == [params, f"{2 * whole + biases:,}", "FLOPs"]
+    assert found["flop-counter-mode@2.13.0"][:3] == [f"{2 * whole:,}", "FLOPs", "x2.000"]
+    assert {*readings()} <= {*found}
     wrong = command("show", "sa", "--shape", "1,8,6,5", "--as", "nonsense")
     assert wrong.returncode == 2
     assert "nonsense" in wrong.stderr
-    assert all(name in wrong.stderr for name in (*NAMES, "all"))
+    assert all(name in wrong.stderr for name in (*counters(), "all"))
+    wrong = command("show", "sa", "--shape", "1,8,6,5", "--as", "thop@3")
+    assert (wrong.returncode, "known: thop@0.1.1" in wrong.stderr) == (2, True)
     assert "--as goes with --shape" in command("show", "sa", "--as", "thop").stderr
 
 

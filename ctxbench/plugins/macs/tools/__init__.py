@@ -1,10 +1,42 @@
-"""Other counters, each a convention of ctxbench's own: a file has the rules of one tool, from documents and behaviour.
+"""Other counters: `counters.toml` has the rules of each by version, from documents and behaviour."""
 
-What a tool prints for a module is `count(calls)` of its `Tool`, in its `unit`.
-"""
+import tomllib
+from functools import cache
+from pathlib import Path
 
-# By the name of the option, in the order of tables; see `table.py`.
-NAMES = (
-    *("thop", "thop-at-32", "ptflops", "ptflops-layers", "fvcore", "mmengine", "torchprofile"),
-    *("calflops", "deepspeed", "torchinfo", "flop-counter-mode"),
-)
+from ctxbench.base.errors import unknown
+
+FILE = Path(__file__).with_name("counters.toml")
+# The state of a caller that has switched gradients off.
+NO_GRAD = "+no-grad"
+
+
+@cache
+def readings() -> tuple[str, ...]:
+    """The full names of all counters: `NAME@VERSION`, and `NAME@VERSION+STATE`, the newest version last."""
+    found = []
+    for counter, versions in tomllib.loads(FILE.read_text(encoding="utf-8")).items():
+        for version, about in versions.items():
+            found += [
+                f"{counter}@{version}{state}" for state in ("", *(f"+{each}" for each in about.get("states", ())))
+            ]
+    return tuple(found)
+
+
+def counters() -> tuple[str, ...]:
+    """The names of counters, without version and state."""
+    return tuple(dict.fromkeys(each.partition("@")[0] for each in readings()))
+
+
+def full_name(name: str) -> str:
+    """The full name of a counter: without a version it is the newest. UsageError lists what is known of it."""
+    counter, plus, state = name.partition("+")
+    counter, _, version = counter.partition("@")
+    if counter not in counters():
+        raise unknown("counter", counter, (*counters(), "all"))
+    own = [each for each in readings() if each.startswith(f"{counter}@")]
+    newest = own[-1].partition("@")[2].partition("+")[0]
+    found = f"{counter}@{version or newest}{plus}{state}"
+    if found not in own:
+        raise unknown("version or state of this counter", name, own)
+    return found

@@ -1,5 +1,6 @@
 """Calls of a pass without data: layers, functions, and operators at each level, as other counters see them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules import activation
+from torch.utils._pytree import tree_leaves
 
 from ctxbench.base.errors import text_of
 from ctxbench.meta.as_written import as_written
@@ -31,9 +34,10 @@ _OF_TENSORS = ("matmul", "mm", "bmm", "addmm", "baddbmm", "mul", "add")
 FUNCTIONS = (
     *(f"functional.{name}" for name in _OF_LAYERS),
     *(f"{owner}.{name}" for owner in ("torch", "Tensor") for name in _OF_TENSORS),
-    "torch.einsum",
-    "Tensor.__matmul__",
+    *("torch.einsum", "Tensor.__matmul__", "functional.multi_head_attention_forward"),
 )
+# Attention in one operator, which `nn.MultiheadAttention` calls in inference without gradients.
+NATIVE = "torch._native_multi_head_attention"
 _OWNERS: dict[str, Any] = {"functional": functional, "torch": torch, "Tensor": Tensor}
 
 
@@ -68,13 +72,14 @@ class LayerCall:
 
 @dataclass(frozen=True, eq=False)
 class FunctionCall:
-    """A call of one of FUNCTIONS, within the submodules `layers`."""
+    """A call of one of FUNCTIONS, within the submodules `layers` and the functions `within`."""
 
     name: str
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     output: Any
     layers: Sequence[nn.Module]
+    within: Sequence[str] = ()
 
     def argument(self, place: int, name: str) -> Any:
         """An argument by its place or its name; None if it was not given."""
@@ -116,6 +121,47 @@ class Calls:
         """The copy of the module that ran."""
         return self._watch.module
 
+    def parents(self, layer: nn.Module) -> int:
+        """In how many places of the tree of modules a layer is."""
+        return self._places[layer]
+
+    def is_read(self, call: CallWithin) -> bool:
+        """Return whether the output of the pass depends on an operator's."""
+        return id(call) in self._read
+
+    def has_learned_mask(self, call: CallWithin) -> bool:
+        """Return whether the mask of a call of attention comes from a parameter."""
+        return len(call.args) > 3 and bool(_storages(call.args[3]) & self._learned)
+
+    @cached_property
+    def _places(self) -> Counter[nn.Module]:
+        found: Counter[nn.Module] = Counter()
+        stack = [self.copy]
+        while stack:
+            layer = stack.pop()
+            found[layer] += 1
+            stack += layer.children()
+        return found
+
+    @cached_property
+    def _read(self) -> set[int]:
+        """The calls on whose outputs, by their storages, the output of the pass depends."""
+        needed, read = _storages(self._watch.output), set()
+        for call in reversed(self.operators):
+            if _storages(call.output) & needed:
+                read.add(id(call))
+                needed |= _storages(call.args)
+        return read
+
+    @cached_property
+    def _learned(self) -> set[int]:
+        """The storages of what is computed from parameters that need a gradient, and not from the input."""
+        own = _storages([each for each in self.copy.parameters() if each.requires_grad])
+        for call in self.operators:
+            if _storages(call.args) & own:
+                own |= _storages(call.output)
+        return own
+
     @cached_property
     def _watch(self) -> "_Watch":
         try:
@@ -129,23 +175,6 @@ class Calls:
 Rule = Callable[[CallWithin], int]
 LayerRule = Callable[[LayerCall], int]
 FunctionRule = Callable[[FunctionCall], int]
-Counting = tuple[Callable[[Calls], int], Callable[[CallWithin], bool]]
-
-
-@dataclass(frozen=True)
-class Tool:
-    """A counter: `count` is the number that it prints of a pass, in its own `unit`.
-
-    `sees` tells of a product whether it counts; `about` is the convention in a sentence, `package` what was run, with
-    its version.
-    """
-
-    name: str
-    package: str
-    unit: str
-    about: str
-    count: Callable[[Calls], int]
-    sees: Callable[[CallWithin], bool]
 
 
 @without_compiler()
@@ -153,7 +182,7 @@ def _watched(module: nn.Module, shape: Sequence[int]) -> "_Watch":
     watch = _Watch(on_meta(module).eval())
     dtype = next((each.dtype for each in module.parameters() if each.is_floating_point()), None)
     with explained(module, watch), repeatable(), as_written(), torch.inference_mode(), watch.functions_watched(), watch:
-        watch.module(torch.empty(tuple(shape), device="meta", dtype=dtype))
+        watch.output = watch.module(torch.empty(tuple(shape), device="meta", dtype=dtype))
     return watch
 
 
@@ -165,6 +194,7 @@ class _Watch(Watch):
         self.layers: list[LayerCall] = []
         self.functions: list[FunctionCall] = []
         self.operators: list[CallWithin] = []
+        self.output: Any = None
         self._functions: list[str] = []
         self._layers: list[nn.Module] = []
         super().__init__(module, self._keep)
@@ -192,7 +222,21 @@ class _Watch(Watch):
                 place = _OWNERS[owner]
                 watched = self._watched(name, getattr(place, attribute))
                 stack.enter_context(patch.object(place, attribute, watched))
+            stack.enter_context(patch.object(activation, "_check_arg_device", lambda _: True))
+            stack.enter_context(patch.object(torch, "_native_multi_head_attention", self._native))
+            torch.backends.mha.set_fastpath_enabled(True)
             yield
+
+    def _native(self, query: Tensor, key: Tensor, value: Tensor, *others: Any, **options: Any) -> Any:
+        """Run attention in one operator by its parts, which are known by it."""
+        torch.backends.mha.set_fastpath_enabled(False)
+        self._functions.append(NATIVE)
+        try:
+            layer: nn.Module = self._layers[-1]
+            return layer.forward(query, key, value, need_weights=others[7] if len(others) > 7 else True)
+        finally:
+            self._functions.pop()
+            torch.backends.mha.set_fastpath_enabled(True)
 
     def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -204,53 +248,16 @@ class _Watch(Watch):
                 output = function(*args, **kwargs)
             finally:
                 self._functions.pop()
-            self.functions.append(FunctionCall(name, args, kwargs, output, tuple(self._layers)))
+            within = tuple(self._functions)
+            self.functions.append(FunctionCall(name, args, kwargs, output, tuple(self._layers), within))
             return output
 
         return watched
 
 
-def layers(*names: str) -> list[type]:
-    """The layers of these names for one, two and three axes, such as `Conv` of `nn.Conv2d`."""
-    return [getattr(nn, f"{name}{axes}d") for name in names for axes in (1, 2, 3)]
-
-
-def by_operators(rules: Mapping[str, Rule]) -> Counting:
-    """Count and sight of a tool with rules for operators of a traced pass, where no part of a composite one is seen."""
-    return (
-        lambda calls: _total(rules, [each for each in calls.operators if not each.around], lambda call: call.name),
-        lambda call: (*call.around, call.name)[0] in rules,
-    )
-
-
-def by_layers(rules: Mapping[type, LayerRule]) -> Counting:
-    """Count and sight of a tool that hooks layers of these very types."""
-    return (
-        lambda calls: _total(rules, calls.layers, lambda call: type(call.layer)),
-        lambda call: any(type(each) in rules for each in call.layers),
-    )
-
-
-def by_functions(rules: Mapping[str, FunctionRule]) -> Counting:
-    """Count and sight of a tool that puts its own in the place of these functions."""
-    return (
-        lambda calls: _total(rules, calls.functions, lambda call: call.name),
-        lambda call: any(name in rules for name in call.functions),
-    )
-
-
-def _total(rules: Mapping[Any, Callable[[Any], int]], calls: Sequence[Any], key: Callable[[Any], Any]) -> int:
-    return sum(rules[key(each)](each) for each in calls if key(each) in rules)
-
-
-def of_one_image(count: Callable[[Calls], int]) -> Callable[[Calls], int]:
-    """A count of a tool that makes its own input, of one image."""
-    return lambda calls: count(calls.at((1, *calls.shape[1:])))
-
-
-def elements(times: int = 1, of_input: bool = False) -> Rule:
-    """So many operations for each element of the output, or of the input."""
-    return lambda call: times * (call.args[0] if of_input else first(call.output)).numel()
+def _storages(values: Any) -> set[int]:
+    """The storages of the tensors in a nest of values."""
+    return {each.untyped_storage()._cdata for each in tree_leaves(values) if isinstance(each, Tensor)}
 
 
 def first(output: Any) -> Tensor:

@@ -1,59 +1,57 @@
-"""A line for each tool: what it prints for a module, and what it does not see."""
+"""A line for each counter: what it prints for a module, beside ctxbench's count, and why it differs."""
 
 from collections import Counter
 from collections.abc import Sequence
 
 from torch import nn
 
-from ctxbench.plugins.macs.tools import (
-    NAMES,
-    calflops,
-    deepspeed,
-    flop_counter_mode,
-    fvcore,
-    ptflops,
-    thop,
-    torchinfo,
-    torchprofile,
-)
-from ctxbench.plugins.macs.tools.calls import Calls, Tool
+from ctxbench.base.call_sites import CallSite
+from ctxbench.plugins.macs.counter import counted
+from ctxbench.plugins.macs.tools.calls import Calls
+from ctxbench.plugins.macs.tools.reading import Reading, reading
 from ctxbench.plugins.macs.watch import UncountableError
-from ctxbench.table.shown import Shown
-
-# By the name of the option.
-_TOOLS = (
-    *(thop.TOOL, thop.AT_32, ptflops.TOOL, ptflops.BY_LAYERS, fvcore.TOOL, fvcore.MMENGINE, torchprofile.TOOL),
-    *(calflops.TOOL, deepspeed.TOOL, torchinfo.TOOL, flop_counter_mode.TOOL),
-)
-TOOLS: dict[str, Tool] = dict(zip(NAMES, _TOOLS, strict=True))
+from ctxbench.table.shown import CellKind, Shown
 
 
 def as_tools(module: nn.Module, shape: Sequence[int], names: Sequence[str]) -> list[Shown]:
-    """A table of tools: the number and its unit, which products are left out, the line of most of them."""
+    """A table of counters by their full names: what each prints, its ratio to ctxbench's count, and why it differs."""
     calls = Calls(module, shape)
-    products = sum(each.macs for each in calls.operators)
-    tools = [TOOLS[name] for name in names]
-    rows = [(each.name, _printed(each, calls), each.unit, *_unseen(each, calls, products)) for each in tools]
-    columns = dict.fromkeys(("tool", "prints", "unit", "products left out", "most of them in"), "text")
-    table = Shown(columns={**columns, "tool": "label", "prints": "counted"}, rows=rows)  # type: ignore[dict-item]  # texts are of Held
-    return [table, *(Shown(f"{each.name} ({each.package}): {each.about}.") for each in tools)]
+    macs = counted(calls.operators).macs
+    columns: dict[str, CellKind] = {
+        **{"counter": "label", "params": "counted", "prints": "counted", "unit": "text"},
+        **{"of macs": "counted", "why it differs": "text"},
+    }
+    rows = [_row(reading(name), calls, macs) for name in names]
+    packages = dict.fromkeys(f"{each.partition('+')[0]}: {reading(each).about['about']}." for each in names)
+    return [Shown(columns=columns, rows=rows), *map(Shown, packages), *_unread(calls)]
 
 
-def _printed(tool: Tool, calls: Calls) -> str:
-    """The number that a tool prints, or that it fails on the input that it makes."""
+def _row(each: Reading, calls: Calls, macs: int) -> tuple[str, ...]:
     try:
-        return f"{tool.count(calls):,}"
+        printed = each.count(calls)
     except UncountableError as error:
-        return f"nothing: {error}"
+        return each.name, "", "nothing", each.unit, "", str(error)
+    params = each.params(calls)
+    ratio = f"x{printed / macs:.3f}" if macs else ""
+    why = "" if printed == macs else "; ".join([*_left_out(each, calls), each.about["why"]])
+    return each.name, "" if params is None else f"{params:,}", f"{printed:,}", each.unit, ratio, why
 
 
-def _unseen(tool: Tool, calls: Calls, products: int) -> tuple[str, str]:
-    """The share of products and convolutions that a tool does not see, and the source line of most of them."""
-    lines: Counter[str] = Counter()
-    for each in calls.operators:
-        if not tool.sees(each):
-            lines[f"{each.name.removeprefix('aten::')}, {each.place}"] += each.macs
-    missed = sum(lines.values())
-    if not missed:
-        return "none", ""
-    return f"{missed:,} MACs, {missed / products:.1%}", lines.most_common(1)[0][0]
+def _left_out(each: Reading, calls: Calls) -> list[str]:
+    """The share of products and convolutions that a counter does not see, and the source line of most of them."""
+    products = [call for call in calls.operators if call.macs]
+    lines: Counter[tuple[str, CallSite]] = Counter()
+    for call in products:
+        if not each.sees(call, calls):
+            lines[call.name.removeprefix("aten::"), call.place] += call.macs
+    if not lines:
+        return []
+    share = lines.total() / sum(call.macs for call in products)
+    (name, place), _ = lines.most_common(1)[0]
+    return [f"leaves out {lines.total():,} MACs ({share:.1%}), most of them in {name}, {place}"]
+
+
+def _unread(calls: Calls) -> list[Shown]:
+    """A sentence on products that are computed and that nobody reads."""
+    macs = sum(each.macs for each in calls.operators if not calls.is_read(each))
+    return [Shown(f"{macs:,} MACs are computed, but the output does not depend on them.")] * bool(macs)
