@@ -134,6 +134,8 @@ def test_work_that_nobody_reads_is_told_and_left_out_of_traces() -> None:
     names = ("fvcore@0.1.5", "torchprofile@0.1.0", "thop@0.1.1")
     table, *_, unread = as_tools(Unread(), (1, 8, 8, 8), names)
     assert [row[2] for row in table.rows] == [f"{8**4:,}", f"{8**4:,}", f"{2 * 8**4:,}"]
+    missed = f"leaves out {8**4:,} MACs (50.0%), most of them in convolution, {Path(__file__).name}:"
+    assert all(row[5].startswith(missed) for row in table.rows[:2])
     assert unread.text == f"{8**4:,} MACs are computed, but the output does not depend on them."
 
 

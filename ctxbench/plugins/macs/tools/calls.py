@@ -133,6 +133,21 @@ class Calls:
         """Return whether the mask of a call of attention comes from a parameter."""
         return len(call.args) > 3 and bool(_storages(call.args[3]) & self._learned)
 
+    def whole(self, call: CallWithin) -> CallWithin:
+        """The composite call that a call is a part of, or itself."""
+        return self._wholes[id(call)]
+
+    @cached_property
+    def _wholes(self) -> dict[int, CallWithin]:
+        found: dict[int, CallWithin] = {}
+        parts: list[CallWithin] = []
+        for call in self.operators:  # each after its parts
+            parts.append(call)
+            if not call.around:
+                found |= {id(each): call for each in parts}
+                parts.clear()
+        return found
+
     @cached_property
     def _places(self) -> Counter[nn.Module]:
         found: Counter[nn.Module] = Counter()

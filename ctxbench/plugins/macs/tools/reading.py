@@ -75,9 +75,10 @@ class Reading:
     def sees(self, call: CallWithin, calls: Calls) -> bool:
         """Return whether it counts something for a call, or for what is around it."""
         around = [LayerCall(each, (), None) for each in call.layers]
+        whole = call if self.about.get("seen") == "product" else calls.whole(call)
         hidden = not self.has_gradients and NATIVE in call.functions
         names = [] if hidden else [each for each in call.functions if each in self.rules["functions"]]
-        return any(map(self._rule, around)) or bool(names) or self._operator(call, calls) > 0
+        return any(map(self._rule, around)) or bool(names) or self._operator(whole, calls) > 0
 
     @cached_property
     def _types(self) -> frozenset[type]:
