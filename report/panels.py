@@ -71,7 +71,7 @@ class Panel:
         """Legend of the marks of these rows, where their times are shown."""
         if "measured" not in origins:
             return []
-        found = [f"{DISTURBED}: timed beside other work"] if any(map(is_disturbed, rows)) else []
+        found = [f"{DISTURBED}: timed while other work ran"] if any(map(is_disturbed, rows)) else []
         return found + (["pale: no interval"] if any(map(is_unsure, rows)) else [])
 
     def _left_out(self, rows: Sequence[RecordRow]) -> list[str]:

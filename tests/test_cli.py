@@ -284,7 +284,7 @@ def test_a_run_without_a_terminal_prints_plain_lines(suite_file: SuiteFile, tmp_
         (
             ["--processes", 1],
             1,
-            "note: the suite's budget of 400 s does not count beside --processes 1; --budget sets one",
+            "note: the suite's budget of 400 s does not count with --processes 1; --budget sets one",
         ),
         (["--processes", 1, "--budget", "5m"], 3, ""),
         ([], 3, ""),

@@ -67,7 +67,7 @@ def test_exact_quantities_come_first_and_times_have_intervals(tmp_path: Path) ->
 def test_a_time_whose_ratio_may_be_one_is_not_told_apart(tmp_path: Path) -> None:
     table = difference(with_times(tmp_path / "one", 1.0), with_times(tmp_path / "two", 1.001))
     assert table.rows == ()
-    assert "Not told apart: the interval of the ratio contains 1. This is about: Time, infer." in table.caption
+    assert "Not known to differ: the interval of the ratio contains 1. This is about: Time, infer." in table.caption
 
 
 def test_what_cannot_be_compared_is_told_once_with_its_cases(tmp_path: Path) -> None:

@@ -172,10 +172,10 @@ def test_a_time_has_its_interval_and_a_mark_where_other_work_disturbed_it(tmp_pa
     (interval, *_) = [each for each in axes.collections if isinstance(each, LineCollection)]
     assert interval.get_segments()[0][:, 1].tolist() == [low, high]
     (heading,) = headings_of(drawing)
-    assert heading.endswith("1 of the run's 2 inputs, \N{DAGGER}: timed beside other work")
+    assert heading.endswith("1 of the run's 2 inputs, \N{DAGGER}: timed while other work ran")
     with styled():
         heading = headings_of(figure_cost.train_infer_split(found))[0]
-    assert heading.endswith("\N{DAGGER}: timed beside other work")
+    assert heading.endswith("\N{DAGGER}: timed while other work ran")
 
 
 def test_a_point_of_a_curve_that_was_disturbed_is_marked_and_lines_that_coincide_are_seen(tmp_path: Path) -> None:

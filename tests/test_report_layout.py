@@ -275,7 +275,7 @@ def test_a_figure_has_the_width_that_it_is_printed_in_and_fonts_that_journals_ta
     svg = (tmp_path / "out" / "figures" / "split.svg").read_text()
     assert "Time of training" not in svg
     assert "input [" not in svg
-    assert "timed beside other work" in svg  # what a mark means stays
+    assert "timed while other work ran" in svg  # what a mark means stays
     assert "--width 3.3 --no-heading --figures split</code>" in (tmp_path / "out" / "index.html").read_text()
 
 

@@ -58,7 +58,7 @@ TEXTS: dict[str, str | tuple[str, str]] = {
         "Gradients of this block are wrong here: on a CPU, batch norm and instance norm of torch {torch} read a "
         "transposed one in a wrong order; {way_out}."
     ),
-    "forks": "the module forks its process: a copy of it may have run beside the passes",
+    "forks": "the module forks its process: a copy of it may have run during the passes",
     "no_gpu_room": "the GPU had no memory left, or another process had it to itself",
     "gpu_shared": "{processes} other process(es) compute on the GPU",
     "malloc_as_it_is": (

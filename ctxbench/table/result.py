@@ -36,7 +36,7 @@ class Result(Generic[Value]):
 
     def __repr__(self) -> str:
         """The tables and the sentences as the command prints them."""
-        from ctxbench.table.terminal import as_text  # rich, which a value needs not
+        from ctxbench.table.terminal import as_text  # rich, which a value does not need
 
         return as_text(self.parts)
 

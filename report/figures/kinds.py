@@ -43,7 +43,7 @@ OWN = (
          figure_cost.has_relative, figure_cost.relative_costs, order=10),
     FigureKind("pareto", "Time against memory", "latency, memory and MACs of two rows",
          figure_points.has_pareto, figure_points.pareto, order=20),
-    FigureKind("published", "Published against ours", "published numbers beside measured or predicted ones",
+    FigureKind("published", "Published against ours", "published numbers next to measured or predicted ones",
          figure_points.has_published, figure_points.published_against_ours, order=30),
     *(of_curve(figure, f"three or more {sizes} of a module", order=40)
       for figure, sizes in zip(SCALING, ("input sizes", "batch sizes", "channel counts"), strict=True)),

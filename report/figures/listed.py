@@ -18,7 +18,7 @@ _MARKERS = ("o", "D", "s", "^", "v", "P")
 _NEAR = 10.0
 # Lines between the points of two words of one module, where they have intervals.
 _BESIDE = 0.28
-_UNSURE = "pale: no interval (fewer than 3 common\nrounds, or timed beside other work)"
+_UNSURE = "pale: no interval (fewer than 3 common\nrounds, or timed while other work ran)"
 
 
 @dataclass(frozen=True)

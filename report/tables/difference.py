@@ -22,7 +22,7 @@ from .runs import DIGITS, Compared, Key, compared, control_lines, key_names, key
 OTHER = "{name}: {old} in run 1, {new} in run 2"
 # Conditions on which no exact quantity depends.
 UNCOUNTED = ("device", "threads")
-UNCERTAIN = "Not told apart: the interval of the ratio contains 1."
+UNCERTAIN = "Not known to differ: the interval of the ratio contains 1."
 
 
 def difference_table(first: RunData, second: RunData) -> Table:

@@ -47,7 +47,7 @@ def report(
         bool, typer.Option("--titles", help="Name modules by title, not by key, in figures and sentences as in tables.")
     ] = False,
     published: Annotated[
-        Path | None, typer.Option(help="A file with a published table, which stands beside the runs'.")
+        Path | None, typer.Option(help="A file with a published table, shown next to the runs' numbers.")
     ] = None,
     crossover: Annotated[
         str | None,

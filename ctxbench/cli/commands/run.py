@@ -57,7 +57,7 @@ def run(
     budget = "processes" in asked and "total_s" not in asked.get("measure", {}) and load(suite).file.measure.total_s
     if budget:
         processes = f"--processes {asked['processes']}"
-        shown.note(f"the suite's budget of {budget:g} s does not count beside {processes}; --budget sets one")
+        shown.note(f"the suite's budget of {budget:g} s does not count with {processes}; --budget sets one")
     if dry_run:
         render(describe.plan(plan(loaded, static=how["static"]), loaded.file.measure))
         return

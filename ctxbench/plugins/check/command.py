@@ -64,7 +64,10 @@ def check(
     run_its_code: RunItsCode = False,
     strict: Annotated[bool, typer.Option("--strict", help="Rows that stay inconclusive give exit code 3.")] = False,
     bisect: Annotated[
-        bool, typer.Option("--bisect", help="What cannot be told gives exit code 125, as `git bisect run` takes it.")
+        bool,
+        typer.Option(
+            "--bisect", help="A commit that cannot be judged gives exit code 125, which `git bisect run` skips."
+        ),
     ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,

@@ -56,7 +56,7 @@ def _row(row: RowKey, found: PredictedPass, device: str, margin: float | None) -
         return _verdict(row, "ok", change, SAME.format(device=device))
     told = f": {found.times[0]} in the baseline, {found.times[1]} now"
     if found.untold:
-        told = f"; the change alone is told, not the times: {found.untold}"
+        told = f"; only the change is shown, not the times: {found.untold}"
     reason = f"predicted for {device}, not measured{told}"
     verdict: GateVerdict | None = None
     if margin is not None:

@@ -191,7 +191,7 @@ def answer(
         yield "=: statistically tied with the fastest one that fits on this device."
         if any(time.unknown for each in found for time in each.times.values()):
             yield (
-                f"{NOT_KNOWN}: no time is told, for the reason beside it; its place in the order is predicted. What "
+                f"{NOT_KNOWN}: no time is shown, for the reason next to it; its place in the order is predicted. What "
                 "the kernels alone take is a lower bound."
             )
         yield from _safe_orders([each for each in found if conditions_of(each) == text], limit, devices)

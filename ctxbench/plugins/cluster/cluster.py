@@ -181,6 +181,6 @@ def _states(parts: Sequence[SweepPart], plan: Plan) -> Iterator[None]:
         path = parts[0].folder.path if len(parts) == 1 else parts[0].folder.path.parent
         raise stopped(path, done, total, parts[0].folder.meta["continued_by"]) from None
     finally:
-        with suppress(UsageError):  # a full disk has been told of
+        with suppress(UsageError):  # a full disk has been reported
             for part in parts:
                 part.folder.finish(state)

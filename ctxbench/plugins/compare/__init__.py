@@ -3,13 +3,13 @@
 from ctxbench.plugin import Command, Plugin
 
 PLUGIN = Plugin(
-    about="puts new modules beside those of the registry",
+    about="compares new modules with those of the registry",
     needs=("verify",),
     functions={"compare": "function:compare"},
     commands={
         "compare": Command(
             "Measure",
-            "Verify your modules, measure them beside those of the registry, and print a ranking.",
+            "Verify your modules, measure them with those of the registry, and print a ranking.",
             run="command:compare",
             order=3,
             examples=(

@@ -27,7 +27,7 @@ Registered = Annotated[
         "--modules",
         "--module",
         metavar="NAME[,NAME]",
-        help="Registry modules beside them; default: all, none with --at.",
+        help="Registry modules to compare them with; default: all, none with --at.",
     ),
 ]
 
@@ -40,7 +40,7 @@ Registered = Annotated[
     rank_by=typer.Option(help=f"Rank by one of {', '.join(RANKED)}."),
 )
 def compare(asked: Mapping[str, Any]) -> None:
-    """Verify your modules, measure them beside those of the registry, and print a ranking.
+    """Verify your modules, measure them with those of the registry, and print a ranking.
 
     Exit codes: 0 all is ok, 1 a module was left out or a case failed, 2 wrong input.
     """

@@ -259,8 +259,8 @@ def _caption(run: RunData, costs: Sequence[Quantity]) -> list[str]:
         f"here: {setup(run)}.",
         "n: above it the first module is cheaper at every size that was run; between two sizes each cost is taken to "
         f"follow a power law. In brackets: {', '.join(ends)}.",
-        "< a: cheaper at every size, from the smallest, a; > b: not cheaper at the largest, b; =: equal, or not told "
-        "apart, at every size.",
+        "< a: cheaper at every size, from the smallest, a; > b: not cheaper at the largest, b; =: equal, or not known "
+        "to differ, at every size.",
         *convention_lines({each.key: each.unit for each in costs}, values_in(run.rows)),
     ]
 

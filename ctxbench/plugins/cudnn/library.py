@@ -128,7 +128,7 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class CudnnChoice:
-    """A convolution's engine, its workspace in bytes, and the engines that rank before it and are not to be had here.
+    """A convolution's engine, its workspace in bytes, and the engines that rank before it and are not available here.
 
     cuDNN refuses those that ask cuBLAS or the driver where no device answers.
     """

@@ -44,11 +44,11 @@ class Card:
         if self.backend != "cuda":
             return
         yield (
-            f"Workspaces beside it: up to {CUBLAS_BYTES / 2**20:,.0f} MiB of cuBLAS, for two threads (PyTorch's "
+            f"Workspaces in addition: up to {CUBLAS_BYTES / 2**20:,.0f} MiB of cuBLAS, for two threads (PyTorch's "
             "cuda/CublasHandlePool.cpp); those of other libraries are below."
         )
         yield (
-            f"CUDA's context beside it: not predicted, it depends on the driver; {1 - SURE_SHARE:.0%} of the card "
+            f"CUDA's context comes on top: not predicted, it depends on the driver; {1 - SURE_SHARE:.0%} of the card "
             "is left for it and for ECC (assumed)."
         )
         if not optimizer:

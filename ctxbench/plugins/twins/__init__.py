@@ -2,4 +2,4 @@
 
 from ctxbench.plugin import Plugin
 
-PLUGIN = Plugin(about="puts published gains in accuracy beside costs", beside=("beside:gains_of",))
+PLUGIN = Plugin(about="shows published gains in accuracy next to costs", beside=("beside:gains_of",))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 # Positions; the singular values of larger matrices take long.
 LARGEST = 1024
 NO_MATRIX = "the module gives no attention matrix"
-NO_CONVOLUTION = "the module has no convolution beside its attention"
+NO_CONVOLUTION = "the module has no convolution besides its attention"
 
 
 @runtime_checkable

@@ -43,9 +43,9 @@ def measure(measurement: Measurement, mode: Mode) -> None:
 def _reason_not_measured(measurement: Measurement) -> str:
     case = measurement.case
     if case.execution != "eager":
-        return "it is told of eager execution"
+        return "it is measured in eager execution only"
     if case.network:
-        return "it is told of a module alone"
+        return "it is measured of a module alone"
     if measurement.device.kind == "cpu" and elements_in(measurement) > LARGEST:
         return f"the input has more than {LARGEST:,} elements, which takes minutes on a CPU"
     return ""

@@ -87,7 +87,7 @@ def test_softmax_has_no_error_against_itself_and_linear_attentions_have_the_rank
     found = computed("sa")
     assert found["attention_error"] == 0
     assert found["attention_entropy"] == found["attention_entropy_softmax"]
-    assert found["convolution_reason"] == "the module has no convolution beside its attention"
+    assert found["convolution_reason"] == "the module has no convolution besides its attention"
     assert computed("linear", reduction=4)["attention_rank"] == 5
     focused = computed("focused_linear", heads=2)
     assert (focused["attention_rank"], focused["attention_rank_convolution"]) == (8, 30)

@@ -259,7 +259,7 @@ def test_a_row_without_numbers_says_why() -> None:
     assert measured("ham_cd", hparams={"rank": 4}, shape=(1, 64, 8, 8))["loss_reason"] == (
         "the module draws random numbers in each forward"
     )
-    eager = "it is told of eager execution"
+    eager = "it is measured in eager execution only"
     assert measured("sa", execution="compile") == {"finite_reason": eager, "loss_reason": eager}
     large = "the input has more than 1,048,576 elements, which takes minutes on a CPU"
     assert measured("sa", shape=(1, 16, 512, 256)) == {"finite_reason": large, "loss_reason": large}

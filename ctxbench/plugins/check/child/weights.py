@@ -1,4 +1,4 @@
-"""The weights that two versions of a module share: by name, else by shape and order; and what is told of the others."""
+"""The weights that two versions of a module share: by name, else by shape and order; and a note on the others."""
 
 from collections.abc import Callable, Collection, Mapping
 from itertools import groupby
