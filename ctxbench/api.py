@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ctxbench import registry
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.number import Number
-from ctxbench.engine.isolated import IsolatedLoader, Keep
+from ctxbench.engine.isolated import IsolatedLoader, KeptAnswers
 from ctxbench.model.case import Case, one_case
 from ctxbench.model.conditions import CONDITIONS, Counts, Names, Shape, Shapes
 from ctxbench.model.read_suite import Overrides
@@ -280,14 +280,14 @@ def case_of(module: "Module", hparams: Mapping[str, Any] | None, **conditions: A
 
 
 def answer(
-    loader: IsolatedLoader, case: Case, question: str, *arguments: Any, keep: Keep
+    loader: IsolatedLoader, case: Case, question: str, *arguments: Any, keep: KeptAnswers
 ) -> tuple[Number | None, list[Table | str]]:
     """Output of a child about a case: the number in its first item, and its tables and sentences."""
     found = loader.ask(case, question, list[Shown], *arguments, keep=keep)
     return found[0].value, [plain_table(each.columns, each.rows) if each.columns else each.text for each in found]
 
 
-def number(loader: IsolatedLoader, case: Case, question: str, *arguments: Any, keep: Keep) -> Result[Number]:
+def number(loader: IsolatedLoader, case: Case, question: str, *arguments: Any, keep: KeptAnswers) -> Result[Number]:
     """Result with the number that a child gives about a case."""
     value, parts = answer(loader, case, question, *arguments, keep=keep)
     assert value is not None

@@ -43,7 +43,10 @@ OWNERS: dict[str, tuple[tuple[str, ...], str]] = {
     "ctxbench/cli/commands/env.py": (SHOW, "JSON, which escapes"),
     "ctxbench/cli/printing.py": (SHOW, "what a safe console has drawn"),
     "ctxbench/cli/streams.py": (("fdopen",), "the standard streams"),
-    "ctxbench/engine/cache.py": (("read_text", "rmtree"), "the record of an installed package; its own folder"),
+    "ctxbench/engine/cache.py": (
+        ("read_text", "rmtree", "unlink"),
+        "the record of an installed package; its own folder",
+    ),
     "ctxbench/engine/client.py": (("truncate",), "its own file without a name"),
     "ctxbench/engine/run.py": (("unlink",), "its own lock"),
     "ctxbench/plugins/trees/trees.py": (("unlink",), "the index that git wrote for it"),

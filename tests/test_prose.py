@@ -37,6 +37,7 @@ EXCEPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "plugins/predict.md": (
             "3 us", "takes 2 ", "than 8 %", "from 8 to 64", "1.28 standard", "128), shallow", "128) or deep",
         ),
+        "plugins/check.md": ("at 1.25 times of it",),
         "sharing.md": ("3.3\ninches, 6.9 (the default), or your own from 3 to 20", "7 to 9 pt"),
         "plugins/recall.md": (
             "800 steps of 32 scenes", ": 300)", "decay 0.01", "0.003 or 0.01", "256 test scenes",

@@ -26,7 +26,7 @@ LONG_S, ANSWER_S = 10.0, 60.0
 # Seconds in which a block has to be built for its call to be told.
 CALL_S = 30.0
 # Whether an answer is kept for later commands, of this code and these versions: on this machine alone, or on any.
-Keep = Literal["no", "here", "always"]
+KeptAnswers = Literal["no", "here", "always"]
 # Seconds in which a person's file has to be imported: those of a row of a suite that names none.
 IMPORT_S = 600.0
 
@@ -69,7 +69,7 @@ class IsolatedLoader:
             self._shapes[name] = told[0]
         return self._shapes[name]
 
-    def ask(self, case: "Case", question: str, kind: Any, *arguments: Any, keep: Keep = "no") -> Any:
+    def ask(self, case: "Case", question: str, kind: Any, *arguments: Any, keep: KeptAnswers = "no") -> Any:
         """Answer of a child about a case; output of its module is shown once. UsageError if that fails.
 
         What is to be kept, and is about a module that ctxbench brings, no child is asked again.

@@ -21,7 +21,7 @@ Side = Literal["baseline", "candidate", "both"]
 CONTROL_SHARE = 0.25
 
 
-class OutOfTime(Exception):
+class BudgetSpent(Exception):
     """The check has taken longer than its budget allows, and what was under way is stopped."""
 
 
@@ -29,7 +29,7 @@ class Evidence(Protocol):
     """Evidence by which rows are judged."""
 
     def measure(self, rows: Sequence[RowKey]) -> Mapping[RowKey, RowVerdict]:
-        """Take one more replicate of each row; the verdicts on those that cannot be measured. May raise OutOfTime."""
+        """Take one more replicate of each row; the verdicts on those that cannot be measured. May raise BudgetSpent."""
         ...
 
     def estimate(self, row: RowKey) -> Estimate:

@@ -17,7 +17,7 @@ from ctxbench.engine.exit import Exit
 from ctxbench.engine.remote import task_of
 from ctxbench.model.case import Measure
 from ctxbench.model.messages import Failure
-from ctxbench.plugins.check.evidence import OutOfTime, PairFailure, PairRatios, PairResult, Side, pair_log_ratio
+from ctxbench.plugins.check.evidence import BudgetSpent, PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.plugins.check.rows import RowKey, excuse
 from ctxbench.plugins.check.rules import GateRule
 from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
@@ -100,7 +100,7 @@ class Pairs:
     is launched, prepared and timed first: what being first is worth to a row cancels. `seconds` are how long each pair
     took. After the first pair a row's blocks go on for the seconds that are best for a pair of `pair_s`, which is given
     the seconds that launching and preparing took in that pair, and how many rows it had. A pair that is under way when
-    the seconds `left_s` are over is given up: OutOfTime.
+    the seconds `left_s` are over is given up: BudgetSpent.
     """
 
     baseline: Source
@@ -182,14 +182,14 @@ class Pairs:
         return PairRatios(_ratio(wall), _ratio(cpu) if both else None)
 
     def _command(self, workers: Mapping[Side, Worker], command: bytes) -> dict[Side, Answer | Exit]:
-        """The replies of the sides, each within the time limit; OutOfTime where the check's own ends first."""
+        """The replies of the sides, each within the time limit; BudgetSpent where the check's own ends first."""
         replies: dict[Side, Answer | Exit] = {}
         for side, worker in workers.items():
             if (left_s := self.left_s()) <= 0:
-                raise OutOfTime
+                raise BudgetSpent
             replies[side] = worker.command(command, min(self.measure.timeout_s, left_s))
             if isinstance(replies[side], Exit) and self.left_s() <= 0:
-                raise OutOfTime
+                raise BudgetSpent
         return replies
 
     def _answers(self, replies: Mapping[Side, Answer | Exit]) -> list[Answer]:

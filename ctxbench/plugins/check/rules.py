@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ctxbench.base.number import Number
 from ctxbench.base.statistics import holm, t_quantile
-from ctxbench.plugins.check.evidence import Evidence, OutOfTime
+from ctxbench.plugins.check.evidence import BudgetSpent, Evidence
 from ctxbench.plugins.check.rows import Estimate, RowKey, RowVerdict
 
 BELOW = "The whole confidence interval lies below the margin."
@@ -94,9 +94,9 @@ def judge(
         while taken < look and gate.open:
             try:
                 if not has_time():
-                    raise OutOfTime
+                    raise BudgetSpent
                 gate.settled |= evidence.measure(gate.open)
-            except OutOfTime:
+            except BudgetSpent:
                 gate.leave(NO_TIME)
                 break
             taken += 1

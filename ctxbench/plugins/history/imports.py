@@ -4,6 +4,8 @@ import ast
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 
+from ctxbench.base import disk
+
 
 def needed(root: Path, start: Collection[str], loaded: Collection[str]) -> set[str]:
     """Names from `root` of the `start` files and of the `loaded` Python files that they import, directly or not.
@@ -16,7 +18,7 @@ def needed(root: Path, start: Collection[str], loaded: Collection[str]) -> set[s
     while waiting:
         file = waiting.pop()
         try:
-            tree = ast.parse((root / file).read_bytes())
+            tree = ast.parse(disk.read_bytes(root / file))
         except (OSError, SyntaxError, ValueError):
             return files
         more = {each for names in _imported(tree, file) for each in _first(names, files)} - found

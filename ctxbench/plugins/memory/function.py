@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ctxbench import api, devices
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.number import Number
-from ctxbench.engine.isolated import IsolatedLoader, Keep
+from ctxbench.engine.isolated import IsolatedLoader, KeptAnswers
 from ctxbench.model.conditions import OneShape
 from ctxbench.plugins.memory.cards import Card
 from ctxbench.plugins.memory.step import LOSSES, check_step
@@ -70,7 +70,7 @@ def predict_memory(
         case = api.case_of(module, hparams, shape=shape, dtype=dtype, memory_format=memory_format, network=network)
         backend = card.backend if card else target
         # a prediction for a CPU is for the kernels of the one at hand; a drawing is a file, and so may be a sheet
-        keep: Keep = "no" if path or ".toml" in target else "here" if backend == "cpu" else "always"
+        keep: KeptAnswers = "no" if path or ".toml" in target else "here" if backend == "cpu" else "always"
         return api.number(loader, case, "memory", mode, backend, path, loss, optimizer, room, card, keep=keep)
 
 

@@ -12,7 +12,7 @@ from ctxbench.plugins.predict.rates import calibration
 
 
 @dataclass(frozen=True)
-class Part:
+class CostShare:
     """A kernel, or the start of an operator: what it is, its share of its pass, and its error by source.
 
     Errors are standard deviations of the logarithm of its time.
@@ -47,7 +47,7 @@ def _may_decide(found: PassTime, sign: int) -> bool:
     return (host_ms - found.device_ms) * sign >= 0
 
 
-def _kernels(found: PassTime) -> list[Part]:
+def _kernels(found: PassTime) -> list[CostShare]:
     has_gradients = any(kernel.operator.phase == "backward" for kernel in found.kernels)
     of_training = [(TRAINING, calibration().errors[TRAINING])] * has_gradients
     parts = []
@@ -55,16 +55,16 @@ def _kernels(found: PassTime) -> list[Part]:
         group, rate = each.work.group, each.rate
         errors = [("device", rate.device), (group, rate.own), (f"{KERNELS} {group}", rate.within), *of_training]
         what = (each.operator.name, each.operator.phase, each.work, each.dtype)
-        parts.append(Part(what, each.ms / found.device_ms, errors))
+        parts.append(CostShare(what, each.ms / found.device_ms, errors))
     return parts
 
 
-def _launches(operators: Sequence[Operator]) -> list[Part]:
+def _launches(operators: Sequence[Operator]) -> list[CostShare]:
     total = sum(each.launches for each in operators)
-    return [Part((each.name, each.phase), each.launches / total, [(HOST, HOST_OWN_SD)]) for each in operators]
+    return [CostShare((each.name, each.phase), each.launches / total, [(HOST, HOST_OWN_SD)]) for each in operators]
 
 
-def _band(before: Sequence[Part], now: Sequence[Part], value: float) -> Number:
+def _band(before: Sequence[CostShare], now: Sequence[CostShare], value: float) -> Number:
     """The value with what is left of the errors: a part that both have errs alike in both.
 
     A source that two passes do not share, such as the scatter of kernels, errs anew in what one side alone has.

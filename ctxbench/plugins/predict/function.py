@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ctxbench import api
 from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.base.number import Number
-from ctxbench.engine.isolated import IsolatedLoader, Keep
+from ctxbench.engine.isolated import IsolatedLoader, KeptAnswers
 from ctxbench.model.conditions import OneShape
 from ctxbench.plugins.memory.step import LOSSES, check_step
 from ctxbench.plugins.predict.sheet import sheet
@@ -62,5 +62,5 @@ def predict_time(
     with IsolatedLoader() as loader:
         case = api.case_of(module, hparams, shape=shape, dtype=dtype, memory_format=memory_format, network=network)
         # a prediction for a CPU is for the kernels of the one at hand
-        keep: Keep = "here" if device.backend == "cpu" else "always"
+        keep: KeptAnswers = "here" if device.backend == "cpu" else "always"
         return api.number(loader, case, "time", mode, target, device, loss, optimizer, keep=keep)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ctxbench import api, devices
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.mode import MODES, Mode
-from ctxbench.engine.isolated import IsolatedLoader, Keep
+from ctxbench.engine.isolated import IsolatedLoader, KeptAnswers
 from ctxbench.executions import execution as way_of
 from ctxbench.model.conditions import CONDITIONS, OneShape, parse_shape
 from ctxbench.plugins.predict.sheet import sheet
@@ -121,6 +121,6 @@ def _of_case(
         folder = str(Path(trace).absolute()) if trace else None
         on = sheet(target) if target else None
         # what is measured is not kept, nor are kernels of another CPU than the one at hand
-        keep: Keep = "no" if on is None or folder else "here" if on.backend == "cpu" else "always"
+        keep: KeptAnswers = "no" if on is None or folder else "here" if on.backend == "cpu" else "always"
         found: Profile = loader.ask(case, "profile", Profile, modes, on, folder, keep=keep)
     return found

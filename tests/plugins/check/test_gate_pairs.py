@@ -16,7 +16,7 @@ from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
 from ctxbench.plugins.check.child import pair as pair
-from ctxbench.plugins.check.evidence import OutOfTime, PairFailure, PairRatios, PairResult, Side
+from ctxbench.plugins.check.evidence import BudgetSpent, PairFailure, PairRatios, PairResult, Side
 from ctxbench.plugins.check.pairs import BETWEEN, WITHIN, Pairs, Source, best_pair_s, best_row_s
 from ctxbench.plugins.check.rows import OUT_OF_TIME, RowKey
 from ctxbench.plugins.check.rules import GateRule
@@ -122,7 +122,7 @@ def test_a_pair_under_way_is_given_up_when_the_time_is_over() -> None:
     bench = Bench({}, {}, rows="ab")
     left = iter([3.0] * 10 + [0.0] * 9)
     bench.pairs.left_s = lambda: next(left)
-    with pytest.raises(OutOfTime):
+    with pytest.raises(BudgetSpent):
         bench.measure("ab")
     assert all(worker.timeouts == {3.0} for worker in bench.workers)  # the check's time ends before the row's limit
     assert [command for _, command, _ in bench.log][-4:] == [*[STOPPED] * 2, *[CLOSED] * 2]
@@ -132,7 +132,7 @@ def test_a_process_that_the_end_of_the_time_stops_is_no_failure_of_its_row() -> 
     bench = Bench({}, {"a": [HUNG]}, rows="a")
     left = iter([3.0] * 4 + [0.0])
     bench.pairs.left_s = lambda: next(left, 3.0)
-    with pytest.raises(OutOfTime):
+    with pytest.raises(BudgetSpent):
         bench.measure("a")
 
 

@@ -24,7 +24,7 @@ from synthetic import (
 )
 
 from ctxbench.plugins.check.evidence import (
-    OutOfTime,
+    BudgetSpent,
     PairEvidence,
     PairFailure,
     PairRatios,
@@ -90,7 +90,7 @@ def test_a_pair_that_was_given_up_leaves_the_rows_without_time() -> None:
     def pair(rows: Sequence[RowKey]) -> Mapping[RowKey, PairResult]:
         for found in left:
             return found
-        raise OutOfTime
+        raise BudgetSpent
 
     (row,) = judge([RowKey("a")], PairEvidence(pair), RULE, always)
     assert (row.verdict, row.replicates, row.reason) == ("inconclusive", 1, NO_TIME)

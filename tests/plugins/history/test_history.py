@@ -124,7 +124,12 @@ def test_what_a_person_can_set_right_ends_at_the_first_commit(
 ) -> None:
     reason = "error: UsageError: Mine needs a value for width; this works: ctxbench show module.py:Mine --set width=3"
     asked: list[str] = []
-    monkeypatch.setattr(made, "_costs", lambda here, commit, *_: (made.CommitCosts(), [asked.append(reason) or reason]))
+
+    def costs(here: object, commit: object, *_: object) -> tuple[made.CommitCosts, list[str]]:
+        asked.append(reason)
+        return made.CommitCosts(), [reason]
+
+    monkeypatch.setattr(made, "_costs", costs)
     with pytest.raises(UsageError, match=r"^Mine needs a value for width; this works: "):
         ask()
     assert len(asked) == 1
