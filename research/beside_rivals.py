@@ -1,0 +1,224 @@
+"""Runs `ctxbench check` and two rivals on the same ten changes and five unchanged commits.
+
+Run: python research/beside_rivals.py [--states quiet,loops] [--only NAME,...] [--out results/gate-rivals]
+It prints the table of what each found. Instruction counts are not among the rivals.
+
+It makes an environment for asv and pytest-benchmark, which sees the packages of this one.
+Each tool has a margin of 5 % and runs the same two passes, inference and a training step of the tutorial's module,
+[1, 128, 32, 32], one thread, of the commit before and of the changed one. What the CSV has already is not run again.
+"""
+
+import argparse
+import csv
+import os
+import re
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import venv
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from check_commits import ADD, COMMITS, FORWARD
+from gate_on_this_machine import SLOWER, STATES, begin, changed_tree
+
+OUT = Path(__file__).resolve().parents[1] / "results" / "gate-rivals"
+BUDGET, MARGIN = "20s", 0.05
+PACKAGES = ("asv==0.6.5", "pytest-benchmark==5.3.1", "virtualenv")
+QUERY = "        self.query = nn.Conv2d(channels, width, 1)\n"
+KEY = QUERY.replace("query", "key")
+CHANGES = {
+    **{name: COMMITS[name] for name in ("5 % slower", "10 % slower", "20 % slower", "more memory", "a sign")},
+    "one more convolution": SLOWER["convolution"],
+    "eight copies": SLOWER["copies"],
+    "a product in float64": SLOWER["dtype"],
+    "a gradient cut": (ADD, ADD.replace("(context @", "(context.detach() @")),
+    "an exception at odd sizes": (FORWARD, f"{FORWARD}        if x.shape[2] % 2:\n            raise ValueError\n"),
+}
+UNCHANGED = {
+    **{name: COMMITS[name] for name in ("nothing", "a comment", "a renamed variable")},
+    "another docstring": ("Each position gets", "Every position gets"),
+    "another order of layers": (QUERY + KEY, KEY + QUERY),
+}
+# What the rivals run, of the module in the folder TREE: asv hides PYTHONPATH.
+BENCH = """
+import os, sys
+import torch
+
+sys.path.insert(0, os.environ["TREE"])
+from my_module import MyContext
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+x = torch.randn(1, 128, 32, 32)
+module = MyContext(128)
+
+def infer():
+    with torch.inference_mode():
+        module.eval()(x)
+
+def train():
+    module.zero_grad()
+    module.train()(x).sum().backward()
+"""
+BENCH_PYTEST = (
+    f"{BENCH}\ndef test_infer(benchmark):\n    benchmark(infer)\n\ndef test_train(benchmark):\n    benchmark(train)\n"
+)
+BENCH_ASV = f"{BENCH}\ndef time_infer():\n    infer()\n\ndef time_train():\n    train()\n"
+ASV_CONFIG = (
+    '{{"version": 1, "project": "my_module", "repo": "{tree}", "branches": ["HEAD"], "environment_type": "existing"}}'
+)
+
+
+class Tools:
+    """The three tools; each is asked for one change and answers what it says, and whether it is against the change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.base = folder, folder / "base"
+        changed_tree_in(self.base, "", "")
+        self.python = folder / "rivals" / "bin" / "python"
+        venv.create(folder / "rivals", with_pip=True)
+        self.run(str(self.python), "-m", "pip", "install", "--quiet", *PACKAGES, must=True)
+        own = self.run(str(self.python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
+        (Path(own) / "these.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+        (folder / "test_bench.py").write_text(BENCH_PYTEST, encoding="utf-8")
+        (folder / "benchmarks").mkdir()
+        (folder / "benchmarks" / "__init__.py").touch()
+        (folder / "benchmarks" / "bench.py").write_text(BENCH_ASV, encoding="utf-8")
+
+    def run(
+        self, *command: str, cwd: Path | None = None, tree: Path | None = None, must: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        alone = {"OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        environ = {**os.environ, **alone, **({"TREE": str(tree)} if tree else {})}
+        return subprocess.run(command, cwd=cwd or self.folder, env=environ, text=True, capture_output=True, check=must)
+
+    def check(self, tree: Path) -> tuple[bool, str]:
+        asked = ["--against", "HEAD~1", "--module", "my_module.py:MyContext", "--budget", BUDGET]
+        ended = self.run(sys.executable, "-m", "ctxbench", "check", *asked, cwd=tree)
+        return ended.returncode in (1, 4, 6), f"exit code {ended.returncode}"
+
+    def pytest_benchmark(self, tree: Path) -> tuple[bool, str]:
+        kept = f"--benchmark-storage={tree.name}-kept"
+        command = [str(self.python), "-m", "pytest", "-q", "-p", "pytest_benchmark.plugin", "test_bench.py", kept]
+        self.run(*command, "--benchmark-autosave", tree=self.base)
+        ended = self.run(*command, "--benchmark-compare", f"--benchmark-compare-fail=min:{MARGIN:.0%}", tree=tree)
+        is_slower = "Performance has regressed" in ended.stdout + ended.stderr
+        if not is_slower and ended.returncode not in (0, 1):
+            raise SystemExit(f"pytest-benchmark failed: {ended.stdout}{ended.stderr}")
+        return ended.returncode != 0, f"exit code {ended.returncode}" + ", regressed" * is_slower
+
+    def asv(self, tree: Path) -> tuple[bool, str]:
+        folder = self.folder / f"asv-{tree.name}"
+        folder.mkdir()
+        (folder / "benchmarks").symlink_to(self.folder / "benchmarks")
+        (folder / "asv.conf.json").write_text(ASV_CONFIG.format(tree=tree), encoding="utf-8")
+        command = [str(self.python), "-m", "asv"]
+        self.run(*command, "machine", "--yes", "--machine", "here", cwd=folder, must=True)
+        hashes = self.run("git", "log", "--format=%H", cwd=tree).stdout.split()
+        for commit, version in zip(hashes, (tree, self.base), strict=True):
+            same = ["--environment", f"existing:{self.python}", "--machine", "here", "--set-commit-hash", commit]
+            self.run(*command, "run", *same, cwd=folder, tree=version)
+        compared = self.run(
+            *command, "compare", "--machine", "here", "--factor", str(1 + MARGIN), *hashes[::-1], cwd=folder
+        )
+        marks = re.findall(r"^\| ([-+!x ~]) +\|", compared.stdout, re.MULTILINE)
+        if not marks:
+            raise SystemExit(f"asv compared nothing: {compared.stdout}{compared.stderr}")
+        return bool({"+", "!"} & {*marks}), f"marks {''.join(marks)!r}"
+
+
+def changed_tree_in(folder: Path, old: str, new: str) -> Path:
+    """A repository with the tutorial's module in one commit, and the changed one in the next."""
+    folder.mkdir(parents=True)
+    changed_tree(folder, old, new)
+    author = ["-c", "user.name=ctxbench", "-c", "user.email=ctxbench@localhost"]
+    command = ["git", *author, "commit", "--quiet", "--all", "--allow-empty", "--message", "Candidate"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder
+
+
+def rows(path: Path = OUT / "rivals.csv") -> list[dict[str, str]]:
+    """The rows of the CSV; none where there is none."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+COLUMNS = ("state", "tool", "change", "is_change", "against", "seconds", "said")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=OUT, help="where the CSV goes")
+    parser.add_argument("--states", default="quiet", help=f"of {', '.join(STATES)}, with a comma between")
+    parser.add_argument("--only", default="", help="these changes alone, with a comma between")
+    options = parser.parse_args()
+    begin(options.out)
+    path = options.out / "rivals.csv"
+    every = {**CHANGES, **UNCHANGED}
+    names = options.only.split(",") if options.only else [*every]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as loops:
+        tools = Tools(Path(folder))
+        asked = (tools.check, tools.asv, tools.pytest_benchmark)
+        for state in options.states.split(","):
+            for _ in os.sched_getaffinity(0) if state == "loops" else ():
+                loop = loops.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+                loops.callback(loop.kill)
+            done = {(row["state"], row["tool"], row["change"]) for row in rows(path)}
+            for number, name in enumerate(names):
+                tree = changed_tree_in(Path(folder) / f"{state}-{number}", *every[name])
+                for ask in asked:
+                    if (state, ask.__name__, name) not in done:
+                        start = time.monotonic()
+                        against, said = ask(tree)
+                        took = f"{time.monotonic() - start:.1f}"
+                        add(path, [state, ask.__name__, name, int(name in CHANGES), int(against), took, said])
+
+    print(table(rows(path)))
+
+
+def add(path: Path, row: Sequence[object]) -> None:
+    """Add a row to the CSV, and show it."""
+    print(*row, sep=" | ", flush=True)
+    is_new = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS] * is_new + [row])
+
+
+TITLES = {
+    "check": f"`ctxbench check --budget {BUDGET}`",
+    "asv": "asv, `compare --factor 1.05`",
+    "pytest_benchmark": "pytest-benchmark, `--benchmark-compare-fail=min:5%`",
+}
+
+
+def table(found: Sequence[Mapping[str, str]]) -> str:
+    """A table of what each tool found in each state of the machine; a sentence where nothing was run."""
+    if not found:
+        return "Nothing was run."
+    lines = [
+        "| beside it | tool | changes found | missed | unchanged commits it is against | seconds a commit, median |",
+        "|---|---|--:|---|---|--:|",
+    ]
+    for state in dict.fromkeys(row["state"] for row in found):
+        for tool, title in TITLES.items():
+            own = [row for row in found if (row["state"], row["tool"]) == (state, tool)]
+            changed = [row for row in own if row["is_change"] == "1"]
+            missed = ", ".join(row["change"] for row in changed if row["against"] == "0") or "none"
+            unchanged = [row for row in own if row["is_change"] == "0"]
+            false = [row["change"] for row in unchanged if row["against"] == "1"]
+            counts = f"{sum(row['against'] == '1' for row in changed)} of {len(changed)}"
+            wrong = f"{len(false)} of {len(unchanged)}" + f": {', '.join(false)}" * bool(false)
+            seconds = statistics.median(float(row["seconds"]) for row in own)
+            lines.append(f"| {STATES[state]} | {title} | {counts} | {missed} | {wrong} | {seconds:.0f} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
