@@ -55,9 +55,9 @@ def _other_processes(nvml: Any, handle: Any) -> list[int]:
     return sorted(listed - own)
 
 
-Reading = Callable[[Any, Any], Any]
+NvmlFact = Callable[[Any, Any], Any]
 # Each is asked with the library and the handle of the board.
-STATE: dict[str, Reading] = {
+STATE: dict[str, NvmlFact] = {
     "sm_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
     "sm_clock_max_mhz": lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
     "sm_clock_application_mhz": lambda nvml, handle: nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_SM),
@@ -69,7 +69,7 @@ STATE: dict[str, Reading] = {
     "power_limit_w": lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
     "other_processes": _other_processes,
 }
-SETTINGS: dict[str, Reading] = {
+SETTINGS: dict[str, NvmlFact] = {
     "power_limit_w": STATE["power_limit_w"],
     "persistence_mode": lambda nvml, handle: bool(nvml.nvmlDeviceGetPersistenceMode(handle)),
     "compute_mode": lambda nvml, handle: COMPUTE_MODES[nvml.nvmlDeviceGetComputeMode(handle)],
@@ -86,7 +86,7 @@ class Board:
         self.nvml = nvml
         self.handle, self.found = _handle(nvml, index)
 
-    def ask(self, values: Mapping[str, Reading]) -> dict[str, Any]:
+    def ask(self, values: Mapping[str, NvmlFact]) -> dict[str, Any]:
         """The values that the board tells; the reasons of the others under `unknown`."""
         answers: dict[str, Any] = {"found": self.found} if self.found else {}
         unknown: dict[str, str] = {}

@@ -1,9 +1,9 @@
 """Other counters: `counters.toml` has the rules of each by version, from documents and behaviour."""
 
-import tomllib
 from functools import cache
 from pathlib import Path
 
+from ctxbench.base import disk
 from ctxbench.base.errors import unknown
 
 FILE = Path(__file__).with_name("counters.toml")
@@ -15,7 +15,7 @@ NO_GRAD = "+no-grad"
 def readings() -> tuple[str, ...]:
     """The full names of all counters: `NAME@VERSION`, and `NAME@VERSION+STATE`, the newest version last."""
     found = []
-    for counter, versions in tomllib.loads(FILE.read_text(encoding="utf-8")).items():
+    for counter, versions in disk.read_toml(FILE).items():
         for version, about in versions.items():
             found += [
                 f"{counter}@{version}{state}" for state in ("", *(f"+{each}" for each in about.get("states", ())))

@@ -1,6 +1,5 @@
 """Figures of other counters: the rules of a version and state (`counters.toml`), over the calls of one pass."""
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -8,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from ctxbench.base import disk
 from ctxbench.meta.fused_attention import is_fusible
 from ctxbench.plugins.macs.tools import FILE, NO_GRAD, functions, layers, operators, params
 from ctxbench.plugins.macs.tools.calls import NATIVE, Calls, CallWithin, FunctionCall, LayerCall
@@ -153,7 +153,7 @@ def reading(name: str) -> Reading:
 def _merged(name: str) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
     """The keys of a version with those that it is like; the word of each kind of work."""
     counter, version = name.split("@")
-    own = tomllib.loads(FILE.read_text(encoding="utf-8"))[counter][version]
+    own = disk.read_toml(FILE)[counter][version]
     about, kinds = _merged(own["like"]) if "like" in own else ({}, {owner: {} for owner in _WORDS})
     for owner in _WORDS:
         for word, names in own.pop(owner, {}).items():
