@@ -60,6 +60,44 @@ def test_a_drawn_count_is_the_same_each_time_and_told(
     assert not [note for note in whole["notes"] if note.code == "drawn"]
 
 
+UNSEEDED = """
+import os, random, secrets
+import numpy, torch
+from torch import nn
+made = {made}
+class Drawn{number}(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.layer = nn.Conv2d(channels, channels, 1)
+        self.made = {held}
+    def forward(self, x):
+        if self.training:
+            x = x + self.layer(x.new_zeros(1, 4, 1, 1 + {draw})).mean()
+        return x + self.layer(x)
+"""
+GENERATORS = {
+    "os.urandom": ("None", "None", "int.from_bytes(os.urandom(2))"),
+    "secrets": ("None", "None", "secrets.randbelow(60000)"),
+    "SystemRandom": ("random.SystemRandom()", "None", "made.randrange(60000)"),
+    "default_rng": ("None", "None", "int(numpy.random.default_rng().integers(60000))"),
+    "torch, of the file": ("torch.Generator()", "None", "int(torch.randint(60000, (), generator=made, device='cpu'))"),
+    "Random, of the block": ("None", "random.Random()", "self.made.randrange(60000)"),
+    "numpy, of the file": ("numpy.random.RandomState(1)", "None", "int(made.randint(60000))"),
+}
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_what_no_seed_reaches_is_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, (made, held, draw) in enumerate(GENERATORS.values()):
+        Path(f"drawn_{number}.py").write_text(UNSEEDED.format(number=number, made=made, held=held, draw=draw))
+    modules = [f"drawn_{number}.py:Drawn{number}" for number in range(len(GENERATORS))]
+    found = ctxbench.run(modules=modules, shape=SHAPE, metrics=["macs"], static=True, out="out").folder.rows()
+    told = [{note.values["column"] for note in row["notes"] if note.code == "drawn"} for row in found]
+    assert dict(zip(GENERATORS, told, strict=True)) == {name: {"macs_train"} for name in GENERATORS}
+
+
 @pytest.mark.plugin("check")
 def test_no_gate_compares_what_is_drawn() -> None:
     from ctxbench.plugins.check.baseline import exact_of

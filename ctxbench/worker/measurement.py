@@ -35,6 +35,9 @@ from ctxbench.worker import computed, drawn
 from ctxbench.worker.guards import SideEffects
 from ctxbench.worker.output import at_one_position, check_output, check_type
 
+# Counts under as many other seeds, until one is another: a drawn structure may be the same twice.
+OTHER_SEEDS = 3
+
 
 class CaseMeasurement:
     """View of a case for metrics (`ctxbench.model.metric.Measurement`)."""
@@ -86,23 +89,35 @@ class CaseMeasurement:
             self._measure(wanted)
 
     def _count(self, wanted: Sequence[Metric]) -> None:
-        """Count under the case's seed; where the module drew, under another one too, and tell what that changes."""
+        """Count under the case's seed; where the module drew, under others too, and tell what that changes."""
+        counting = [metric.count for metric in wanted if metric.count]
         drawn.seed(self.settings.seed)
         before = drawn.states()
-        for metric in wanted:
-            if metric.count:
-                metric.count(self)
-        if drawn.states() == before:
+        with drawn.asked_of_the_system() as asked:
+            for count in counting:
+                count(self)
+        if not counting or not (asked or drawn.states() != before or self._holds_generator):
             return
         self._known.clear()  # on another device it draws again, and is told there, too
-        settings = self.settings.model_copy(update={"seed": self.settings.seed + 1})
-        other = CaseMeasurement(self.case, settings, lambda message: None, self.counter, force=True)
-        drawn.seed(settings.seed)
-        for metric in wanted:
-            if metric.count:
+        for number in range(1, OTHER_SEEDS + 1):
+            settings = self.settings.model_copy(update={"seed": self.settings.seed + number})
+            other = CaseMeasurement(self.case, settings, lambda message: None, self.counter, force=True)
+            drawn.seed(settings.seed)
+            for count in counting:
                 with suppress(Exception):  # such as a pass of which nothing is left
-                    metric.count(other)
-        self.report({}, *drawn.differences(self._reported, other._reported))
+                    count(other)
+            if notes := [*drawn.differences(self._reported, other._reported)]:
+                self.report({}, *notes)
+                return
+
+    @property
+    def _holds_generator(self) -> bool:
+        """Return whether a module of a user's has a generator that no seed of ours reaches."""
+        if self.case.is_known:
+            return False
+        with suppress(Exception):  # what cannot be made has told so
+            return drawn.holds_generator(self.on_meta[0])
+        return False
 
     def _compute(self, wanted: Sequence[Metric]) -> None:
         """Compute what needs data and no clock, with the threads of the case."""
