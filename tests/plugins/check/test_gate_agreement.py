@@ -305,7 +305,7 @@ def test_launches_are_compared_exactly_and_predicted_times_decide_only_if_asked(
     assert (infer.status, infer.verdict, result.exit_code) == ("predicted", verdict, code)
     assert 0.05 < infer.change.low < infer.change.value < infer.change.high < 2
     assert train.change.value < infer.change.value
-    assert infer.reason.startswith("predicted for Tesla T4, not measured; the change alone is told")
+    assert infer.reason.startswith("predicted for Tesla T4, not measured; only the change is shown")
     assert result.compared == 3  # parameters once, the launches of both modes
 
 
