@@ -67,21 +67,42 @@ def texts_of(found: dict[str, Any]) -> list[str]:
 
 
 def experiments() -> Iterator[tuple[str, str, set[str]]]:
-    """Of each claim of the README and each finding: which one, its text, and the committed runs that it is of."""
-    parts = [(row["claim"], row[part], ()) for row in TEXTS["trust"] for part in ("evidence", "but")]
+    """Of each claim of the README and each finding: which one, its text, and the committed runs that it is of.
+
+    A finding has behind it how many of the blocks a run has that lacks some.
+    """
+    for row in TEXTS["trust"]:
+        for part in ("evidence", "but"):
+            made, runs = with_runs(row[part], [])
+            yield row["claim"], made, runs
     for each in TEXTS["found"]:
-        parts += [(each["page"], text, each.get("judged", ())) for text in texts_of(each)]
-    for name, text, needed in parts:
-        lists.opened.clear()
-        made = rendered(text, found=[judged(*claim) for claim in needed])
-        yield name, made, set(lists.opened)
+        for text in texts_of(each):
+            made, runs = with_runs(text, [judged(*claim) for claim in each.get("judged", ())])
+            yield each["page"], "; ".join([made, *parts_of(runs)]), runs
+
+
+def with_runs(text: str, found: list[str]) -> tuple[str, set[str]]:
+    """A rendered text, and the committed runs that it was made from."""
+    lists.opened.clear()
+    return rendered(text, found=found), set(lists.opened)
+
+
+def parts_of(runs: Iterable[str]) -> list[str]:
+    """`55 of 57 blocks` of each run that lacks some."""
+    return sorted({part for run in runs if (part := lists.part_of(lists.ROOT / "results" / run))})
 
 
 def findings(folder: str = "", *, first: bool = False) -> list[str]:
     """Findings, a line each, without intervals and with the page; with `first` those of the README."""
+    runs: dict[str, set[str]] = {}
+    for page, _, own in experiments():
+        runs[page] = runs.get(page, set()) | own
     pages = [Path(each["page"]) for each in TEXTS["found"] if each.get("first") or not first]
-    texts = (INTERVAL.sub("", finding(page.as_posix())) for page in pages)
-    return [f"- {text} ([{page.stem}]({folder}{page.as_posix()}))" for page, text in zip(pages, texts, strict=True)]
+    return [
+        f"- {INTERVAL.sub('', finding(page.as_posix()))} "
+        f"({'; '.join([f'[{page.stem}]({folder}{page.as_posix()})', *parts_of(runs[page.as_posix()])])})"
+        for page in pages
+    ]
 
 
 def judged(run: str, verdict: str, claim: str) -> str:

@@ -17,8 +17,6 @@ DISTURBED, BROKEN = "disturbed", "broken_contract"
 LACKS = "lacks"
 # The code of a note on which share of a predicted time is in classes of kernels that nothing measured.
 UNMEASURED = "time_assumed"
-# That of the note on a pass that takes as long as its launches.
-LAUNCHES = "time_launches"
 # Codes of notes that stand beside a row's name where there is room for a few words, and the words.
 SHORT = {BROKEN: "does not meet the contract", "mark": "{text}", "wrapped": "takes {takes}"}
 TEXTS: dict[str, str | tuple[str, str]] = {

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import TypeAdapter
-
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.terminal import say
@@ -14,7 +12,6 @@ from ctxbench.model.failures import last_line
 from ctxbench.registry.entry import Entry
 from ctxbench.registry.reader import read_by, reader
 from ctxbench.registry.reference import Reference
-from ctxbench.worker.lines import plain
 
 if TYPE_CHECKING:
     from ctxbench.engine.client import ForkServer
@@ -74,7 +71,11 @@ class IsolatedLoader:
 
         What is to be kept, and is about a module that ctxbench brings, no child is asked again.
         """
+        # Most commands ask nothing, and do without these.
+        from pydantic import TypeAdapter
+
         from ctxbench.engine.cache import Cache, is_own, libraries, machine_key
+        from ctxbench.worker.lines import plain
 
         cache, here = Cache("answered"), machine_key() if keep == "here" else b""
         key = plain([question, case, *arguments, libraries()]).encode() + here

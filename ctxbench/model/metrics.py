@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 
 from ctxbench.base.errors import unknown
-from ctxbench.base.notes import LACKS, LAUNCHES, UNMEASURED
+from ctxbench.base.notes import LACKS, UNMEASURED
 from ctxbench.base.number import Number, kernels_alone, reason_unknown
 from ctxbench.model.case import Measure
 from ctxbench.model.metric import Metric, Quantity, RecordRow
@@ -123,7 +123,9 @@ def _not_known(row: RecordRow, key: str, band: Sequence[float], errors: Mapping[
     rest, (value, low, high) = notes.get(UNMEASURED, {"share": 0.0, "classes": ()}), band
     if not (why := reason_unknown(low, high, errors, rest["share"], rest["classes"])):
         return "", ""
-    alone = notes[LAUNCHES].get("kernels", "") if LAUNCHES in notes else kernels_alone(value, errors, rest["share"])
+    # a note with the time of the host or of the kernels is of a pass that takes as long as its launches
+    by_host = next((values for values in notes.values() if {"host_ms", "kernels"} & {*values}), None)
+    alone = kernels_alone(value, errors, rest["share"]) if by_host is None else by_host.get("kernels", "")
     return why, alone
 
 

@@ -3,11 +3,10 @@
 Imports no torch: suites check the names of devices.
 """
 
-from ctxbench.base.notes import LAUNCHES
 from ctxbench.plugin import Command, Plugin
 
-# The code of the note on a pass in float32 that PyTorch computes otherwise if nothing is set.
-NO_TF32 = "time_no_tf32"
+# Codes of notes: on a pass that takes as long as its launches, on one in float32 that PyTorch computes otherwise by default.
+LAUNCHES, NO_TF32 = "time_launches", "time_no_tf32"
 PLUGIN = Plugin(
     about="predicts the time of a pass on a device that is not here, from its data sheet",
     needs=("macs", "memory"),

@@ -50,7 +50,7 @@ _REDUCTIONS = frozenset((
 _IRREGULAR = re.compile(
     r"sort|topk|kthvalue|median|^mode|unique|^(log)?cum|histc|bucketize|searchsorted|isin|nonzero|index|gather"
     r"|(?<!diagonal_)(?<!select_)(?<!slice_)scatter|embedding|grid_sampler|masked_select|^take|^put|repeat_interleave"
-    r"|unpool|col2im|unfold_backward|(pad\dd|upsample_\w*)_backward"
+    r"|unpool|col2im|unfold_backward|(pad\dd|upsample_\w{1,30})_backward"
 )
 # Elementwise, and more than a few instructions a number: on a CPU, these count.
 _TRANSCENDENTAL = frozenset((

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from ctxbench.base.dtypes import DTYPES, TF32, TF32_CONVOLUTIONS
-from ctxbench.base.notes import LAUNCHES, UNMEASURED, Note
+from ctxbench.base.notes import UNMEASURED, Note
 from ctxbench.base.number import (
     CONFIDENCE_SDS,
     HOST,
@@ -19,7 +19,7 @@ from ctxbench.base.number import (
     reason_unknown,
     significant,
 )
-from ctxbench.plugins.predict import NO_TF32
+from ctxbench.plugins.predict import LAUNCHES, NO_TF32
 from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.operators import Operator
 from ctxbench.plugins.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, TRAINING_HALF, Era, Rate, calibration, rate
