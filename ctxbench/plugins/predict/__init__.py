@@ -5,7 +5,7 @@ Imports no torch: suites check the names of devices.
 
 from ctxbench.plugin import Command, Plugin
 
-# Codes of notes: on a pass that takes as long as its launches, on one in float32 that PyTorch computes otherwise by default.
+# Codes of notes: on a pass that takes as long as its launches, on one in float32 unlike PyTorch's default.
 LAUNCHES, NO_TF32 = "time_launches", "time_no_tf32"
 PLUGIN = Plugin(
     about="predicts the time of a pass on a device that is not here, from its data sheet",
