@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import beside_rivals
 import check_commits
 import deployment
 import findings as found_tables
@@ -141,8 +142,9 @@ for file in (lists, headlines, found_tables, gpu_runs, predictions, scans, deplo
     ENVIRONMENT.globals |= vars(file)
 ENVIRONMENT.globals |= {
     "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "available": available,
-    "block": block, "check_commits": check_commits, "finding": finding, "findings": findings, "gate": gate,
-    "heading": heading, "judged": judged, "measured_dtypes": measured_dtypes, "median": median, "metrics": metrics,
+    "beside_rivals": beside_rivals, "block": block, "check_commits": check_commits, "finding": finding,
+    "findings": findings, "gate": gate, "heading": heading, "judged": judged,
+    "measured_dtypes": measured_dtypes, "median": median, "metrics": metrics,
     "repeatability": repeatability, "setup": setup, "sheets": sheets, "significant": significant, "trust": trust,
     "zip": zip,
 }  # fmt: skip

@@ -22,7 +22,7 @@ from ..run_data import kind_of
 from ..tables.cells import amount, basis, interval_of
 from .labels import freeze_layout, place_labels
 from .layout import CHARACTER, NAME, PAGE, FigureSize, parts, wrapped
-from .style import FAINT, PALE, Drawing, looks
+from .style import FAINT, OWN_MARKER, PALE, Drawing, looks
 from .ticks import log_axis
 
 # Areas of the largest and the smallest marker, points squared.
@@ -134,7 +134,8 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode, width: 
         if interval := interval_of(row, time):
             axes.vlines(across, *interval, color=FAINT, linewidth=0.8, zorder=1)
         alpha = 0.85 if interval else PALE
-        marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=alpha, zorder=2)
+        above = 2 + (look.marker == OWN_MARKER)
+        marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=alpha, zorder=above)
         costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
         text = f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {basis(row, time)}, {costs}"
         marker.set_gid(drawing.detail(text))

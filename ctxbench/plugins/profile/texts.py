@@ -54,8 +54,9 @@ def _measured(taken: Pass) -> list[str]:
 
 
 def _most(taken: Pass) -> list[str]:
-    """The line that could save most."""
-    most = max(taken.parts("line"), key=lambda part: part.saved_ms, default=None)
+    """The line that could save most; the gradients of the weights, which have no line, nobody can change."""
+    lines = (part for part in taken.parts("line") if part.line is not None)
+    most = max(lines, key=lambda part: part.saved_ms, default=None)
     if most is None or not most.saved_ms or not most.is_known:
         return []
     times = f"{significant(most.saved_ms)} of its {significant(most.ms.value)} ms"
