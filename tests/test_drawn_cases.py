@@ -25,6 +25,7 @@ def test_a_fifth_is_drawn_and_each_case_has_its_turn(monkeypatch: pytest.MonkeyP
     assert set().union(*days) == {*drawn_cases.known()}
 
 
+@pytest.mark.plugin("check")
 def test_a_changed_file_brings_the_cases_that_are_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawn_cases, "drawn", lambda names, seed: [])
     monkeypatch.setattr(drawn_cases, "_changed", lambda: {"_ham", "sa", "check", "plugins", "cost-table"})

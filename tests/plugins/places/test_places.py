@@ -231,6 +231,7 @@ def test_compare_at_a_place_counts_and_predicts(tmp_path: Path) -> None:
     assert {"memory_infer", "memory_train", "place_flops", "latency_infer"} <= {each.key for each in table.columns}
 
 
+@pytest.mark.plugin("compare")
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -243,6 +244,7 @@ def test_compare_takes_a_place_or_a_shape(asked: dict[str, Any], words: str) -> 
         ctxbench.compare("eca", **asked)
 
 
+@pytest.mark.plugin("choose")
 @pytest.mark.slow
 def test_choose_at_a_place_keeps_to_a_time() -> None:
     asked: dict[str, Any] = {"at": "yolo11x:P3", "modules": ["eca", "lka"], "mode": "infer"}
