@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ctxbench.base.number import CONFIDENCE_SDS, HOST, HOST_OWN_SD, KERNELS, OWN_SOURCES, TRAINING, Number, ratio
 from ctxbench.plugins.predict.operators import Operator
-from ctxbench.plugins.predict.passes import PassTime
-from ctxbench.plugins.predict.rates import calibration
+from ctxbench.plugins.predict.passes import PassTime, training_error
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def _may_decide(found: PassTime, sign: int) -> bool:
 
 def _kernels(found: PassTime) -> list[CostShare]:
     has_gradients = any(kernel.operator.phase == "backward" for kernel in found.kernels)
-    of_training = [(TRAINING, calibration().errors[TRAINING])] * has_gradients
+    of_training = [(TRAINING, training_error(found.dtype))] * has_gradients
     parts = []
     for each in found.kernels:
         group, rate = each.work.group, each.rate

@@ -161,6 +161,11 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     return replace(found, time=replace(time, unknown=why, kernels=alone))
 
 
+def training_error(dtype: str) -> float:
+    """The error of a pass with gradients beside that of its kernels, a standard deviation of the logarithm."""
+    return calibration().errors[TRAINING_HALF if itemsize(DTYPES[dtype].autocast or dtype) == 2 else TRAINING]
+
+
 def errors_of(kernels: Sequence[PredictedKernel], total_ms: float, dtype: str) -> dict[str, float]:
     """The parts of the error of a pass of `total_ms` in `dtype`: the device's, each class's, the kernels', training's.
 
@@ -169,7 +174,6 @@ def errors_of(kernels: Sequence[PredictedKernel], total_ms: float, dtype: str) -
     """
     device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[str, float](float)
     has_gradients = any(kernel.operator.phase == "backward" for kernel in kernels)
-    training = TRAINING_HALF if itemsize(DTYPES[dtype].autocast or dtype) == 2 else TRAINING
     for kernel in kernels:
         share = kernel.ms / total_ms
         device += share * kernel.rate.device
@@ -179,7 +183,7 @@ def errors_of(kernels: Sequence[PredictedKernel], total_ms: float, dtype: str) -
         "device": device,
         **{name: sd for name, sd in classes.items() if sd},
         KERNELS: math.hypot(*scatter.values()),
-        **({TRAINING: calibration().errors[training]} if has_gradients else {}),
+        **({TRAINING: training_error(dtype)} if has_gradients else {}),
     }
 
 

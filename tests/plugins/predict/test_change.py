@@ -8,9 +8,11 @@ from torch import Tensor, nn
 
 from ctxbench.base.call_sites import CallSite
 from ctxbench.base.number import CONFIDENCE_SDS, HOST_OWN_SD, ratio
+from ctxbench.plugins.predict import change
 from ctxbench.plugins.predict.change import change_of
 from ctxbench.plugins.predict.operators import Operator, operators_of
-from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.passes import time_of, training_error
+from ctxbench.plugins.predict.rates import calibration
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.plugins.predict.work import Work
 
@@ -55,6 +57,19 @@ def test_an_addition_has_a_narrower_band_than_the_ratio_of_two_other_passes(size
     apart = ratio(second.time, first.time)
     assert found.value == apart.value > 1
     assert apart.low < found.low < found.value < found.high < apart.high
+
+
+def test_what_training_adds_to_a_change_is_of_the_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    block, x = (Adds(2).to("meta"), torch.empty(8, 64, 64, 64, device="meta"))
+    before, now = operators_of(block, x, mode="train"), operators_of(Adds(4).to("meta"), x, mode="train")
+    first, second = (time_of(each, sheet("t4"), "float16") for each in (before, now))
+    narrow = change_of(first, second, (before, now))
+    monkeypatch.setattr(change, "training_error", {"float16": 1.0}.__getitem__)
+    wide = change_of(first, second, (before, now))
+    assert wide.low < narrow.low < narrow.high < wide.high
+    errors = calibration().errors
+    known = [training_error(dtype) for dtype in ("float16", "autocast-bfloat16", "tf32", "float32")]
+    assert known == [errors["training, 16 bits"]] * 2 + [errors["training"]] * 2
 
 
 def test_the_same_operators_take_exactly_as_long() -> None:
