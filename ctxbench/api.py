@@ -246,11 +246,16 @@ def overrides_of(
     return Overrides(module_names(modules), conditions_of(conditions), wanted, hparams or {}, measured, also_on)
 
 
-def inputs_at(at: str, side: int | None) -> tuple[dict[str, Shape], dict[str, Any]]:
+def inputs_at(at: str | None, side: int | None) -> tuple[dict[str, Shape], dict[str, Any]]:
     """Input of one image by the name of each place in a network, and keys of `[measure]` that let rows tell theirs.
 
-    `side` is that of the network's image in pixels, IMAGE_SIDE where it is None. UsageError for an unknown place.
+    `side` is that of the network's image in pixels, IMAGE_SIDE where it is None. Without `at` there is none of either.
+    UsageError for an unknown place, and for a side without a place.
     """
+    if at is None:
+        if side is not None:
+            raise UsageError("--imgsz goes with --at")
+        return {}, {}
     finders = loaded("places")
     if not finders:
         raise UsageError(f"--at {at}: no plugin that knows places of networks is installed")

@@ -369,6 +369,15 @@ def test_of_what_was_kept_what_was_used_longest_ago_goes_first(folder: Path, mon
     assert kept.read(b"one more") == content
 
 
+def test_an_entry_that_another_command_removes_meanwhile_stops_no_keeping(folder: Path) -> None:
+    first = cache.Cache("counted")
+    first.write(b"key", b"content")
+    first._path(b"gone").symlink_to("nowhere")  # it is listed, and not there
+    second = cache.Cache("counted", pytest.fail)
+    second.write(b"other", b"content")
+    assert second.read(b"other") == b"content"
+
+
 def test_the_switch_has_all_counted_anew(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv(cache.NO_CACHE_ENV, "1")
     script = Counts()

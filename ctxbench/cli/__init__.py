@@ -76,6 +76,10 @@ def _named(params: list[Any], types: dict[str, Any]) -> list[Any]:
     return params
 
 
+def _arguments(params: list[Any]) -> list[Any]:
+    return [each for each in params if each.param_type_name == "argument"]
+
+
 class ShownCommand(TyperCommand):
     """One command."""
 
@@ -89,7 +93,7 @@ class ShownCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
-        values = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        values = _arguments(self.get_params(ctx))
         words = [each.metavar if each.required else f"[{each.metavar.strip('[]')}]" for each in values]
         formatter.write_usage(ctx.command_path, " ".join(["[OPTIONS]", *words]))
 
@@ -97,7 +101,7 @@ class ShownCommand(TyperCommand):
         """The arguments, then the options, by what they are about where there are many."""
         params = self.get_params(ctx)
         records = {each.name: record for each in params if (record := each.get_help_record(ctx))}
-        values = [each for each in params if each.param_type_name == "argument"]
+        values = _arguments(params)
         records |= {each.name: (each.metavar, records[each.name][1]) for each in values}  # typer adds Python's type
         arguments = {"Arguments": tuple(each.name for each in values)}
         if len(records) >= MANY_OPTIONS:

@@ -95,7 +95,12 @@ class Cache:
     def _trim(self) -> None:
         """Remove what was used longest ago, down to MOST_KEPT; once, since one command adds little."""
         self._is_trimmed = True
-        found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in self._folder.iterdir())
+        found = []
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):  # another command trims, too
+                about = path.stat()
+                found.append((about.st_mtime, about.st_size, path))
+        found.sort()
         left = sum(size for _, size, _ in found)
         for _, size, path in found:
             if left <= MOST_KEPT:

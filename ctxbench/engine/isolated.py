@@ -77,16 +77,17 @@ class IsolatedLoader:
         from ctxbench.engine.cache import Cache, is_own, libraries, machine_key
         from ctxbench.worker.lines import plain
 
-        cache, here = Cache("answered"), machine_key() if keep == "here" else b""
-        key = plain([question, case, *arguments, libraries()]).encode() + here
-        is_kept = is_own(case) and (keep == "always" or bool(here))
-        if is_kept and (kept := cache.read(key)):
-            return TypeAdapter(kind).validate_python(json.loads(kept))
+        cache, key = Cache("answered"), b""
+        here = machine_key() if keep == "here" else b""
+        if (keep == "always" or here) and is_own(case):
+            key = plain([question, case, *arguments, libraries()]).encode() + here
+            if kept := cache.read(key):
+                return TypeAdapter(kind).validate_python(json.loads(kept))
         about = f"{case.title} {list(case.shape)}"
         told, printed = self._ask(about, question, kind, case, *arguments)
         self.tell_calls([case])
         self._say_once(*printed)
-        if is_kept:
+        if key:
             cache.write(key, plain(told[0]).encode())
         return told[0]
 

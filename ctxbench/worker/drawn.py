@@ -43,7 +43,7 @@ def asked_of_the_system() -> Iterator[list[int]]:
     try:
         yield asked
     finally:
-        os.urandom = random._urandom = original  # type: ignore[attr-defined]
+        os.urandom = random._urandom = original  # type: ignore[attr-defined]  # the same
 
 
 def holds_generator(module: nn.Module) -> bool:

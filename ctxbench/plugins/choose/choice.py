@@ -135,8 +135,11 @@ def _column(mode: Mode) -> str:
 
 def ordered(found: Sequence[Candidate], limit: int, device: str) -> tuple[list[Candidate], list[Candidate]]:
     """Fitting candidates by time on a device, and the others by excess; those without a time come last."""
-    fits = [each for each in found if each.memory is not None and not each.excess(limit) and not each.slow]
-    rest = [each for each in found if each not in fits]
+    fits: list[Candidate] = []
+    rest: list[Candidate] = []
+    for each in found:
+        is_within = each.memory is not None and not each.excess(limit) and not each.slow
+        (fits if is_within else rest).append(each)
     fits.sort(key=lambda each: each.times[device].value if device in each.times else float("inf"))
     return fits, sorted(rest, key=lambda each: (each.memory is None, each.excess(limit)))
 

@@ -86,9 +86,7 @@ def choose(
         raise UsageError("name the input either by --shape, such as 1,512,64,64, or by --at, such as yolo11n:P5")
     if within_ms is not None and not within_ms > 0:
         raise UsageError(f"--within-ms {within_ms:g} is no time in ms, such as 0.5")
-    places = {} if at is None else api.inputs_at(at, imgsz)[0]
-    if imgsz is not None and not places:
-        raise UsageError("--imgsz goes with --at")
+    places, _ = api.inputs_at(at, imgsz)
     names = {given: place for place, given in places.items()}
     with IsolatedLoader():
         suite = api.suite_of(

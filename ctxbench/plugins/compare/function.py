@@ -12,7 +12,7 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.engine.isolated import tell_calls
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import machine
-from ctxbench.model.conditions import Counts, Names, Shape, Shapes
+from ctxbench.model.conditions import Counts, Names, Shapes
 from ctxbench.model.hparams import of_configs
 from ctxbench.model.read_suite import load
 from ctxbench.plugin import loaded
@@ -103,16 +103,13 @@ def compare(
     from ctxbench.report.run_data import RunData
 
     names, earlier = api.module_names(candidates) or [], Path(reuse) if reuse else None
-    places: Mapping[str, Shape] = {}
-    if at is not None:
-        if shape is not None or network is not None:
-            raise UsageError("--at tells the input: leave out --shape and --network")
-        places, told = api.inputs_at(at, imgsz)
+    if at is not None and (shape is not None or network is not None):
+        raise UsageError("--at tells the input: leave out --shape and --network")
+    places, told = api.inputs_at(at, imgsz)
+    if places:
         shape, measure = list(places.values()), {**told, **(measure or {})}
         metrics, device, also_on = metrics or AT_A_PLACE, device or also_on or CARD, ()
         modules = modules if modules is not None else ()
-    elif imgsz is not None:
-        raise UsageError("--imgsz goes with --at")
     conditions = {
         "network": network, "shape": shape, "dtype": dtype, "device": device, "memory_format": memory_format,
         "execution": execution, "threads": threads,

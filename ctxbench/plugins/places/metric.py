@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from pydantic import Field
 
+from ctxbench.model.conditions import SHAPE
 from ctxbench.model.metric import Column, Measurement, Metric, Quantity, Settings, Unit
 
 
@@ -23,7 +24,7 @@ def count(measurement: Measurement) -> None:
     settings, case = AtPlaces.of(measurement.settings), measurement.case
     if settings.place_side is None or case.network:
         return
-    measurement.report({"place": settings.place_names.get("x".join(map(str, case.shape)), "")})
+    measurement.report({"place": settings.place_names.get(SHAPE.id_text(case.shape), "")})
     calls = Calls(measurement.on_meta[0], case.shape)
     with suppress(UncountableError):  # the count of MACs says why
         measurement.report({"place_flops": reading("thop-at-32@0.1.1").count_in(calls, settings.place_side)})

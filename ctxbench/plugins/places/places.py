@@ -10,7 +10,7 @@ from typing import Any
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.engine.isolated import IsolatedLoader
-from ctxbench.model.conditions import Shape
+from ctxbench.model.conditions import SHAPE, Shape
 from ctxbench.plugins.places.layers import FeatureMap, maps_of_file
 from ctxbench.registry.reference import Reference
 
@@ -34,7 +34,7 @@ def inputs_at(at: str, side: int) -> tuple[dict[str, Shape], dict[str, Any]]:
     else:
         network, _, place = at.partition(":")
         shapes = _at_side({f"{network}:{name}": each for name, each in _named(network, place or ALL).items()}, side)
-    names = {"x".join(map(str, shape)): place for place, shape in shapes.items()}
+    names = {SHAPE.id_text(shape): place for place, shape in shapes.items()}
     return shapes, {"place_names": names, "place_side": side}
 
 

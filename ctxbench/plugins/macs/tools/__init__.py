@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ctxbench.base import disk
 from ctxbench.base.errors import unknown
@@ -12,10 +13,16 @@ NO_GRAD = "+no-grad"
 
 
 @cache
+def declared() -> dict[str, dict[str, Any]]:
+    """Rules and facts of each counter, by version, as the file has them."""
+    return disk.read_toml(FILE)
+
+
+@cache
 def readings() -> tuple[str, ...]:
     """The full names of all counters: `NAME@VERSION`, and `NAME@VERSION+STATE`, the newest version last."""
     found = []
-    for counter, versions in disk.read_toml(FILE).items():
+    for counter, versions in declared().items():
         for version, about in versions.items():
             found += [
                 f"{counter}@{version}{state}" for state in ("", *(f"+{each}" for each in about.get("states", ())))

@@ -7,9 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from ctxbench.base import disk
 from ctxbench.meta.fused_attention import is_fusible
-from ctxbench.plugins.macs.tools import FILE, NO_GRAD, functions, layers, operators, params
+from ctxbench.plugins.macs.tools import NO_GRAD, declared, functions, layers, operators, params
 from ctxbench.plugins.macs.tools.calls import NATIVE, Calls, CallWithin, FunctionCall, LayerCall
 from ctxbench.plugins.macs.watch import UncountableError
 
@@ -153,12 +152,12 @@ def reading(name: str) -> Reading:
 def _merged(name: str) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
     """The keys of a version with those that it is like; the word of each kind of work."""
     counter, version = name.split("@")
-    own = disk.read_toml(FILE)[counter][version]
+    own = declared()[counter][version]
     about, kinds = _merged(own["like"]) if "like" in own else ({}, {owner: {} for owner in _WORDS})
     for owner in _WORDS:
-        for word, names in own.pop(owner, {}).items():
+        for word, names in own.get(owner, {}).items():
             kinds[owner] |= dict.fromkeys((kind for each in names for kind in _kinds(owner, each)), word)
-    return {"states": []} | about | own, kinds
+    return {"states": []} | about | {key: value for key, value in own.items() if key not in _WORDS}, kinds
 
 
 def _kinds(owner: str, name: str) -> Iterator[str]:
