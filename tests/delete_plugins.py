@@ -185,7 +185,10 @@ def declare_science(site: Path, gone: Set[str]) -> None:
     points = {name: package for name, package in project["entry-points"][FOLDER].items() if name not in gone}
     told = site / f"ctxbench_science-{project['version']}.dist-info"
     told.mkdir()
-    (told / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    needs = [f"Requires-Dist: {each}" for each in project["dependencies"]]
+    (told / "METADATA").write_text(
+        "\n".join([f"Name: {project['name']}", f"Version: {project['version']}", *needs, ""])
+    )
     (told / "entry_points.txt").write_text("\n".join([f"[{FOLDER}]", *(f"{n} = {p}" for n, p in points.items())]))
 
 

@@ -49,7 +49,7 @@ class SimulatedGpu(Machine):
     def takes(self, seconds: float) -> None:
         self.seconds += seconds
         if self.seconds > self.ends_s:
-            self.ends_s = float("inf")
+            self.seconds, self.ends_s = self.ends_s, float("inf")
             raise KeyboardInterrupt
 
     @contextmanager
