@@ -133,7 +133,8 @@ def _program() -> tuple[Any, Any]:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("[", "\\[").replace("`", "")
+    """The first two things that a step saw."""
+    return "; ".join(text.split("; ")[:2]).replace("|", "\\|").replace("[", "\\[").replace("`", "")
 
 
 def _largest_first(errors: "pd.Series[float]", names: list[str]) -> "pd.Series[float]":
