@@ -18,7 +18,7 @@ from ctxbench.report.published import numbers_with_published, with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.cells import amount
 from ctxbench.results.rows import by_values
-from ctxbench_science.recall.metric import SEGMENT_BOUNDS, SOLVED
+from ctxbench_science.recall.metric import SOLVED
 
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
 MOST_NAMED = 5
@@ -29,8 +29,6 @@ LARGE_IMAGE = "1x3x512x512"
 # What a module adds to a network, in percent; below LITTLE it is little.
 SHARES = ("macs_share", "memory_train_share")
 LITTLE = 10
-# In `segment`, what the cell and its neighbours allow.
-NEIGHBOURS = SEGMENT_BOUNDS["the cell and its neighbours"]
 
 
 def table3_short() -> str:
@@ -100,16 +98,6 @@ def _fastest(rows: Sequence[RecordRow], mode: str) -> str:
     ordered = sorted(rows, key=lambda row: row[each.column])
     tied = [row for row in ordered if row[each.detail("low_ms")] <= ordered[0][each.detail("high_ms")]]
     return ", ".join(f"`{row['module']}` {amount(row, each, each.unit)}" for row in tied) + " ms"
-
-
-def learned() -> list[tuple[tuple[str, ...], list[str]]]:
-    """The blocks by what they learned, most first: more than the neighbours allow in `segment`, SOLVED elsewhere."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    least = {"segment": NEIGHBOURS, "global": SOLVED, "lookup": SOLVED}
-    for row in sorted(recalled(), key=lambda row: -row["recall_segment"]):
-        kinds = tuple(kind for kind, value in least.items() if row[f"recall_{kind}"] >= value)
-        groups.setdefault(kinds, []).append(row_name(row))
-    return sorted(groups.items(), key=lambda group: -len(group[0]))
 
 
 def survival() -> dict[str, Any]:

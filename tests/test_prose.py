@@ -53,7 +53,6 @@ EXCEPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "suites.md": ('"table3/index',),
         "suites/precision.md": ("of 16 bits save",),
         "plugins/recall.md": ("1,797 images", "about 95 %"),
-        "upstream.md": ("in 16 bits",),
     },
 }  # fmt: skip
 
