@@ -4,7 +4,7 @@ import ast
 import itertools
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -73,15 +73,17 @@ def example(items: Any, before: str, pumps: set[tuple[str, str]]) -> str:
 
 
 def seconds(pattern: re.Pattern[str], method: str, text: str) -> float:
-    begin = time.process_time()
-    found = getattr(pattern, method)(*[""] * (method == "sub"), text)
-    list(found) if method == "finditer" else None
-    return time.process_time() - begin
+    """Processor time of the quicker of two calls, of the first where that is quick."""
+    taken = []
+    while len(taken) < 2 and not (taken and taken[0] <= QUICK_S):
+        begin = time.process_time()
+        found = getattr(pattern, method)(*[""] * (method == "sub"), text)
+        list(found) if method == "finditer" else None
+        taken.append(time.process_time() - begin)
+    return min(taken)
 
 
-def slow(
-    text: str, flags: int, methods: set[str], most: Sequence[int] = LETTERS
-) -> Iterator[tuple[str, str, str, str]]:
+def slow(text: str, flags: int, methods: set[str]) -> Iterator[tuple[str, str, str, str]]:
     """Each method, and begin, part and end of a text, for which twice the length takes more than thrice the time."""
     pumps = {("", each) for each in USUAL}
     whole = example(PARSER.parse(text, flags), "", pumps)
@@ -89,7 +91,7 @@ def slow(
     pattern = re.compile(text, flags)
     for method in methods:
         for before, part in pumps:
-            for end, letters in itertools.product(("", "\0"), most):
+            for end, letters in itertools.product(("", "\0"), LETTERS):
                 once, twice = (before + part * (n // len(part)) + end for n in (letters, 2 * letters))
                 if (s := seconds(pattern, method, once)) > QUICK_S and seconds(pattern, method, twice) > 3 * s:
                     yield method, before, part, end
@@ -112,4 +114,4 @@ def test_a_pattern_takes_time_in_proportion_to_its_text(root: str) -> None:
     [(r"\s*([0-9]+)\s*([smh]?)\s*", "fullmatch"), (r"\w*[a-z]_\w+", "search"), (r"([0-9]+)\w*", "fullmatch")],
 )
 def test_a_quadratic_pattern_is_found(text: str, method: str) -> None:
-    assert next(slow(text, 0, {method}, [4_000]), None)
+    assert next(slow(text, 0, {method}), None)
