@@ -50,7 +50,6 @@ EXCEPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "plugins/predict.md": ("maps of 16 bits", "and 5090 (networks)"),
         "sharing.md": ("Type 42", "contain 1."),
         "repeatability.md": ("about 83 %",),
-        "suites.md": ('"table3/index',),
         "suites/precision.md": ("of 16 bits save",),
         "plugins/recall.md": ("1,797 images", "about 95 %"),
     },
