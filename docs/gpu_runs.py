@@ -1,8 +1,6 @@
 """Runs on a GPU, `results/gpu-NAME`: the newest, and how far predictions are from what it measured."""
 
-import importlib
 import json
-import sys
 from typing import Any
 
 import pandas as pd
@@ -115,26 +113,6 @@ def gpu_table3_errors() -> "pd.Series[float]":
     frame = RunFolder.open(RESULTS / gpu_run()["folder"].replace("gpu-", "table3-")).frame()
     found = [frame[f"memory_{mode}_predicted_bytes"] / frame[f"memory_{mode}_bytes"] - 1 for mode in MODES]
     return _largest_first(pd.concat(found), [f"`{key}` {mode}" for mode in MODES for key in frame["module"]])
-
-
-def gpu_read() -> str:
-    """The readings of the newest run by today's program, of the steps that were not as expected, in a table."""
-    gpu, steps = _program()
-    found = [each for each in gpu.told_apart(steps, RESULTS / gpu_run()["folder"]) if each.fault]
-    rows = [f"| {each.name} | {each.then} | {each.now} | {_cell(each.seen)} | {each.fault} |" for each in found]
-    head = ["| step | then | today | what today's program sees | whose fault |", "| :-- | :-- | :-- | :-- | :-- |"]
-    return "\n".join([*head, *rows])
-
-
-def _program() -> tuple[Any, Any]:
-    """`benchmarks/gpu.py` and its steps."""
-    sys.path.append(str(ROOT / "benchmarks"))
-    return importlib.import_module("gpu"), importlib.import_module("gpu_steps").STEPS
-
-
-def _cell(text: str) -> str:
-    """The first two things that a step saw."""
-    return "; ".join(text.split("; ")[:2]).replace("|", "\\|").replace("[", "\\[").replace("`", "")
 
 
 def _largest_first(errors: "pd.Series[float]", names: list[str]) -> "pd.Series[float]":
