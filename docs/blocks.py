@@ -11,7 +11,7 @@ from ctxbench.base.mode import MODES
 from ctxbench.base.number import significant
 from ctxbench.model.case import Case
 from ctxbench.plugins.memory.predict import predict_peak
-from ctxbench.plugins.portable.beside import on_phones
+from ctxbench.plugins.portable.beside import on_targets
 from ctxbench.plugins.predict.operators import operators_in
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
@@ -29,7 +29,7 @@ def rows() -> list[dict[str, Any]]:
     entries = sorted(built_in(), key=lambda each: each.key)
     keys = [entry.key for entry in entries]
     (gains,) = (cells for column, cells in gains_of(keys)[0] if column.key == "gain_mmsegmentation")
-    ((_, phones),) = on_phones(keys)[0]
+    (_, (_, phones)) = on_targets(keys)[0]
     found = []
     for entry, targets, gain in zip(entries, phones, gains, strict=True):
         row = measured.get(entry.key, {})

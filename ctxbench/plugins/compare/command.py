@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ctxbench.base.terminal import say
-from ctxbench.cli.options import EXIT_FAILED_CASES, Given, asked_for, split
+from ctxbench.cli.options import EXIT_FAILED_CASES, Given, asked_for, names, split
 from ctxbench.cli.printing import render, reporter
 from ctxbench.cli.signature import command_of
 from ctxbench.model.metrics import quantities
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 RANKED = [key for key, quantity in quantities().items() if quantity.better]
 Candidates = Annotated[
-    list[str], typer.Argument(help="Your modules: path.py:Class, package.module:Class or keys. Their code is run.")
+    list[str],
+    typer.Argument(
+        help="Your modules, with spaces or commas: path.py:Class, package.module:Class or keys. Their code is run."
+    ),
 ]
 Registered = Annotated[
     str | None,
@@ -34,7 +37,7 @@ Registered = Annotated[
 
 @command_of(
     function.compare,
-    candidates=Candidates,
+    candidates=Given(Candidates, names),
     modules=Given(Registered, split),
     metrics=typer.Option(metavar="NAME[,NAME]", help=f"Metrics instead of the suite's: {', '.join(asked_for())}."),
     rank_by=typer.Option(help=f"Rank by one of {', '.join(RANKED)}."),

@@ -237,25 +237,28 @@ def expected_s(suite: Suite) -> tuple[int, float]:
 def rankings(run: RunFolder, places: Mapping[str, Shape] | None = None) -> list[Ranking]:
     """The rows of a run as standings, for each input and condition; memory is what a GPU showed, else predicted.
 
-    Rows of other executions are beside those of eager, where there are such. `places` are inputs by their names, with
-    which the rankings begin.
+    Rows of other executions are beside those of eager, where there are such. `places` are inputs by their names; the
+    rows of several are in one ranking.
     """
-    named = {shape: f"{place}: " for place, shape in (places or {}).items()}
+    named = {shape: place for place, shape in (places or {}).items()}
+    several = len(named) > 1
+    conditions = [name for name in COLUMNS if not (several and name in SHAPE.columns)]
     candidates: list[str] = run.meta["candidates"]
     found: dict[tuple[Any, ...], dict[str, Ranking]] = {}
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in run.rows():
         if row["module"] != EMPTY:  # a network without a module is no module's rival
-            groups.setdefault(tuple(row[column] for column in COLUMNS), []).append(row)
+            groups.setdefault(tuple(row[column] for column in conditions), []).append(row)
     for rows in groups.values():
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
         memory = "predicted for CUDA" if predicted else "measured on this device"
         swept = {module: _swept(rows, module) for module in candidates}
-        standings = [_standing(row, columns, swept) for row in rows]
-        beside = tuple(rows[0][column] for column in COLUMNS if column != "execution")
-        name = named.get(tuple(rows[0][column] for column in SHAPE.columns), "")
-        ranking = Ranking(f"{name}{_condition(rows[0])}", memory, standings, is_place=bool(name))
+        standings = [_standing(row, columns, swept, named if several else {}) for row in rows]
+        beside = tuple(rows[0][column] for column in conditions if column != "execution")
+        name = named.get(_shape_of(rows[0]), "")
+        where = f"{name.rpartition(':')[0] if several else name}: " if name else ""
+        ranking = Ranking(f"{where}{_condition(rows[0], several)}", memory, standings, is_place=bool(name))
         found.setdefault(beside, {})[rows[0]["execution"]] = ranking
     return [ranking for own in found.values() for ranking in _beside_eager(own)]
 
@@ -352,8 +355,15 @@ def _with_streams(found: dict[str, dict[int, CaseOutcome]], folder: RunFolder) -
     return found
 
 
-def _condition(row: Mapping[str, Any]) -> str:
-    return ", ".join(phrases({name: [value] for name, value in from_columns(row).items()}))
+def _condition(row: Mapping[str, Any], several: bool) -> str:
+    """The conditions of a row in words, without its shape where there are several."""
+    values = {name: [value] for name, value in from_columns(row).items()}
+    return ", ".join(phrases({**values, SHAPE.name: []} if several else values))
+
+
+def _shape_of(row: Mapping[str, Any] | RecordRow) -> Shape:
+    batch, channels, height, width = (row[column] for column in SHAPE.columns)
+    return batch, channels, height, width
 
 
 def _swept(rows: Sequence[Mapping[str, Any]], module: str) -> list[str]:
@@ -362,8 +372,13 @@ def _swept(rows: Sequence[Mapping[str, Any]], module: str) -> list[str]:
     return [name for name in (own[0] if own else ()) if any(each.get(name) != own[0][name] for each in own)]
 
 
-def _standing(row: RecordRow, columns: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Standing:
-    """A row as a standing; `swept` has the hyper-parameters in which rows of each candidate differ."""
+def _standing(
+    row: RecordRow, columns: Mapping[str, str], swept: Mapping[str, Sequence[str]], places: Mapping[Shape, str]
+) -> Standing:
+    """A row as a standing; `swept` has the hyper-parameters in which rows of each candidate differ.
+
+    `places` are the names of several inputs.
+    """
     every, module = json.loads(row["hparams"]), str(row["module"])
     own = swept.get(module, ())
 
@@ -384,4 +399,5 @@ def _standing(row: RecordRow, columns: Mapping[str, str], swept: Mapping[str, Se
         {name: str(every[name]) if isinstance(every[name], list) else every[name] for name in own},
         {key: [note.shared for note in row["notes"] if note.about == key] for key in columns},
         "; ".join(filter(None, map(short, row["notes"]))),
+        f"{places[shape].rpartition(':')[2]} {[*shape]}" if (shape := _shape_of(row)) in places else "",
     )

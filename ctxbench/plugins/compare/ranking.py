@@ -22,7 +22,8 @@ class Standing:
     """One row: its label, whether it is a candidate, its quantities by key; `status` says why there are none.
 
     `settings` are the hyper-parameters in which rows of its `module` differ, `name` is the label without them. `notes`
-    are sentences on its quantities, by key; `marks` stand beside the label in the table: `local: 7 x 7`.
+    are sentences on its quantities, by key; `marks` stand beside the label in the table: `local: 7 x 7`. `place` tells
+    the rows of several places of a network apart.
     """
 
     label: str
@@ -35,6 +36,7 @@ class Standing:
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     marks: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Ranking:
     """The rows of one input and condition, candidates first; `memory` says how their memory was obtained.
 
     `others` are the same rows by other executions, whose times stand beside those of eager. At a place of a network
-    (`is_place`), memory is shown for both modes.
+    (`is_place`), memory is shown for both modes; the rows of several places are in one ranking, each with its `place`.
     """
 
     condition: str
@@ -55,6 +57,14 @@ class Ranking:
     def settings(self) -> list[str]:
         """The hyper-parameters in which rows of one module differ."""
         return list(dict.fromkeys(name for standing in self.standings for name in standing.settings))
+
+
+def by_place(standings: Sequence[Standing]) -> dict[str, list[Standing]]:
+    """The rows of each place, in which alone rows are rivals; all by "" where no row has one."""
+    found: dict[str, list[Standing]] = {}
+    for standing in standings:
+        found.setdefault(standing.place, []).append(standing)
+    return found
 
 
 def order_by(key: str, first: Standing, second: Standing) -> int:
@@ -112,17 +122,16 @@ def ranked(standings: Sequence[Standing], key: str) -> list[Standing]:
 def sentences(standings: Sequence[Standing]) -> list[str]:
     """The front, then each candidate beside every other row, or what each of its hyper-parameters costs.
 
-    Of many pairs, a sentence for each candidate.
+    Of many pairs, a sentence for each candidate; of several places, their fronts alone.
     """
+    places = by_place(standings)
+    if len(places) > 1:
+        return [f"{place}: {text}" for place, own in places.items() for text in _front_sentences(own, shared_axes(own))]
     axes = shared_axes(standings)
-    left_out = [quantity(axis).noun for axis in axes_of_front(standings) if axis not in axes]
-    found = [f"Not compared, since not every row has it: {listed(left_out)}."] if left_out else []
+    found = _front_sentences(standings, axes)
     if not axes:
         return found
     settled = settled_axes(standings)
-    is_part = any(_unsettled(standings, axis) for axis in axes)
-    where = f"On the Pareto front of {listed([quantity(axis).noun for axis in settled])}" if is_part else FRONT
-    found.append(f"{where}: {_named(front(standings, settled))}.")
     if any(standing.settings for standing in standings):
         return [*found, *settings_sentences(standings, MOST_SENTENCES - len(found))]
     candidates = [standing for standing in standings if standing.is_candidate]
@@ -147,6 +156,18 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
             told = _told(candidate, other, axes, own)
             found.append(sentence(candidate, other, told, is_whole=len(told) == len(axes)))
     return found
+
+
+def _front_sentences(standings: Sequence[Standing], axes: Sequence[str]) -> list[str]:
+    """Sentences on what is not compared, if anything, and on the front of these rivals, if there is an axis."""
+    left_out = [quantity(axis).noun for axis in axes_of_front(standings) if axis not in axes]
+    found = [f"Not compared, since not every row has it: {listed(left_out)}."] if left_out else []
+    if not axes:
+        return found
+    settled = settled_axes(standings)
+    is_part = any(_unsettled(standings, axis) for axis in axes)
+    where = f"On the Pareto front of {listed([quantity(axis).noun for axis in settled])}" if is_part else FRONT
+    return [*found, f"{where}: {_named(front(standings, settled))}."]
 
 
 def _named(standings: Sequence[Standing]) -> str:

@@ -7,7 +7,7 @@ from ctxbench.base.number import Number, order, order_without_ratio, ratio, reas
 from ctxbench.base.texts import listed
 from ctxbench.model.metric import Quantity, Unit
 from ctxbench.model.metrics import metrics, quantities, quantity
-from ctxbench.plugins.compare.ranking import Ranking, Standing, axes_of_front, front, ranked, settled_axes
+from ctxbench.plugins.compare.ranking import Ranking, Standing, axes_of_front, by_place, front, ranked, settled_axes
 from ctxbench.report.beside import beside
 from ctxbench.report.published import is_prefix, scaled_unit
 from ctxbench.report.tables.caption import convention_lines
@@ -26,18 +26,24 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
         key for key in (quantity(rank_by).key, *axes_of_front(standings)) if any(key in r.values for r in standings)
     ]
     rank_by = next(iter(known), rank_by)
-    rows = ranked(standings, rank_by)
+    rows = [row for own in by_place(standings).values() for row in ranked(own, rank_by)]
+    candidates = {row.place: row for row in reversed(standings) if row.is_candidate}
     candidate = next(standing for standing in standings if standing.is_candidate)
     axes, notes = settled_axes(standings), Footnotes()
-    on_front = {standing.label for standing in front(standings, axes)}
+    on_front = {(row.place, row.label) for own in by_place(standings).values() for row in front(own, axes)}
+    numbers = [number for own in by_place(standings).values() for number in range(1, len(own) + 1)]
     filled: list[Filled] = [
-        (TableColumn("place", "", "#", "label"), [Cell(str(i)) for i in range(1, len(rows) + 1)]),
+        *_places(rows),
+        (TableColumn("place", "", "#", "label"), [Cell(str(number)) for number in numbers]),
         (TableColumn("module", "", "Module", "label"), [Cell(_name(row), best=row.is_candidate) for row in rows]),
         *(
             (TableColumn(name, "", name, "label"), [Cell(_setting(row, name)) for row in rows])
             for name in ranking.settings
         ),
-        (TableColumn("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
+        (
+            TableColumn("front", "", "Front", "label"),
+            [Cell("yes" if (row.place, row.label) in on_front else "") for row in rows],
+        ),
     ]
     timed = [key for key, each in quantities().items() if each.has_interval]
     costs = [*axes_of_front(standings), *timed, *asked_for(), rank_by]
@@ -45,7 +51,7 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
         costs = [key for key, each in quantities().items() if key in costs or each.measured_column]
     for key in dict.fromkeys(costs):
         if any(key in row.values for row in rows):
-            filled += _columns(quantity(key), rows, candidate, notes)
+            filled += _columns(quantity(key), rows, candidates, notes)
     shown = {column.key: _unit(column.key, rows) for column, _ in filled if column.origin == "measured"}
     columns, published = beside([row.module if row.label == row.module else "" for row in rows])
     filled += columns
@@ -61,7 +67,13 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
 def _data(rows: Sequence[Standing]) -> Numbers:
     return Numbers.of_rows(
         [
-            {"module": r.label, **r.settings, **{key: v.value for key, v in r.values.items()}, "status": r.status}
+            {
+                **({"place": r.place} if r.place else {}),
+                "module": r.label,
+                **r.settings,
+                **{key: v.value for key, v in r.values.items()},
+                "status": r.status,
+            }
             for r in rows
         ]
     )
@@ -70,7 +82,7 @@ def _data(rows: Sequence[Standing]) -> Numbers:
 def execution_table(ranking: Ranking) -> Table:
     """The times of each row that other executions have, too, with their ratio to eager's."""
     rows, notes = ranking.standings, Footnotes()
-    filled: list[Filled] = [(TableColumn("module", "", "Module", "label"), [Cell(_name(row)) for row in rows])]
+    filled = [*_places(rows), (TableColumn("module", "", "Module", "label"), [Cell(_name(row)) for row in rows])]
     for name in ranking.settings:
         filled.append((TableColumn(name, "", name, "label"), [Cell(_setting(row, name)) for row in rows]))
     measured = {key for standings in ranking.others.values() for row in standings for key in row.values}
@@ -78,8 +90,8 @@ def execution_table(ranking: Ranking) -> Table:
         for execution, standings in {"eager": rows, **ranking.others}.items():
             if not any(what.key in row.values for row in standings):
                 continue
-            own = {row.label: row for row in standings}
-            found = [own.get(row.label, replace(row, values={}, status="")) for row in rows]
+            own = {(row.place, row.label): row for row in standings}
+            found = [own.get((row.place, row.label), replace(row, values={}, status="")) for row in rows]
             unit, part = what.unit, f"{what.key} {execution}"
             group = f"{heading(what.title, unit)}, {execution}"
             cells = [
@@ -110,8 +122,9 @@ def _caption(
     lines = [f"{by}x: times {candidate.label}'s{over * has_times}."]
     if axes:
         nouns = listed([quantity(axis).noun for axis in axes])
+        rival = f"no other row{' of its place' * any(row.place for row in ranking.standings)}"
         better = f"at least as good in {nouns}, and better in one of these" if len(axes) > 1 else f"better in {nouns}"
-        lines.append(f"Front: no other row is known to be {better}.")
+        lines.append(f"Front: {rival} is known to be {better}.")
     if any(quantity(key).measured_column for key in shown):
         lines.append(f"Memory: {ranking.memory}.")
     timed = [(row.label, value) for row in ranking.standings for value in row.values.values() if value.has_interval]
@@ -129,7 +142,13 @@ def _caption(
     if apart := [label for label, own in times.items() if any(not value.processes for value in own)]:
         lines.append(f"Measured in other rounds, so = where two intervals overlap: {listed(apart)}.")
     failed = [row for row in ranked(ranking.standings, rank_by) if row.status != "ok"]
-    return [*lines, *(f"{row.label}: {row.status}: {row.message}" for row in failed)]
+    return [*lines, *(f"{row.place}{' ' * bool(row.place)}{row.label}: {row.status}: {row.message}" for row in failed)]
+
+
+def _places(rows: Sequence[Standing]) -> list[Filled]:
+    """The column of the rows' places, if they have any."""
+    cells = [Cell(row.place) for row in rows]
+    return [(TableColumn("at", "", "Place", "label"), cells)] if any(row.place for row in rows) else []
 
 
 def _name(standing: Standing) -> str:
@@ -148,14 +167,16 @@ def _unit(key: str, rows: Sequence[Standing]) -> Unit:
     return scaled_unit([row.values[key].value for row in rows if key in row.values]) if is_prefix(unit) else unit
 
 
-def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing, notes: Footnotes) -> list[Filled]:
-    """A quantity's value and its ratio to the candidate's; no ratio where neither of two values is better."""
+def _columns(
+    what: Quantity, rows: Sequence[Standing], candidates: Mapping[str, Standing], notes: Footnotes
+) -> list[Filled]:
+    """A quantity's value, and its ratio to the candidate's at its place where one of two values is better."""
     unit = _unit(what.key, rows)
     group = heading(what.title, unit)
     values = [_value(row, what, unit, notes) for row in rows]
     filled = [(TableColumn(what.key, group, "value", "measured", what.key), values)]
     if what.better:
-        ratios = [_ratio(row, candidate, what) for row in rows]
+        ratios = [_ratio(row, candidates[row.place], what) for row in rows]
         filled.append((TableColumn(f"{what.key}_ratio", group, "x", "ratio", what.key), ratios))
     return filled
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ctxbench.base.errors import UsageError, text_of, unknown
+from ctxbench.base.errors import LISTED, UsageError, text_of, unknown
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.model.conditions import Shape
 from ctxbench.registry.load import import_source
@@ -18,28 +18,26 @@ def inputs_of(network: Reference, part: str, side: int) -> list[Shape]:
 
     UsageError if the network cannot be made, has no such part, or gives it no map.
     """
-    model = _made(network)
-    parts = dict(model.named_modules())
-    if not part or part not in parts:
-        raise unknown(f"part of {network.name}", part, [name for name in parts if name])
-    found: list[Shape] = []
-
-    def keep(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        found.extend(shape for shape in _maps([*given, *named.values()]) if shape not in found)
-
-    model = on_meta(model).eval()
-    model.get_submodule(part).register_forward_pre_hook(keep, with_kwargs=True)
+    model = on_meta(_made(network)).eval()
+    taken: dict[str, list[Shape]] = {}
+    for name, each in model.named_modules():
+        each.register_forward_pre_hook(
+            lambda module, given, named, name=name: taken.setdefault(name, []).extend(_maps([*given, *named.values()])),
+            with_kwargs=True,
+        )
+    why = ""
     try:
         with torch.inference_mode():
             model(torch.empty(1, 3, side, side, device="meta"))
-    except Exception as error:
-        if not found:  # what lies behind the part is not asked for
-            raise UsageError(
-                f"{network.name} does not take an image [1, 3, {side}, {side}]: {text_of(error)}"
-            ) from None
-    if not found:
-        raise UsageError(f"{part} of {network.name} gets no map [B, C, H, W] in a pass")
-    return found
+    except Exception as error:  # what lies behind the part is not asked for
+        why = f"{network.name} does not take an image [1, 3, {side}, {side}]: {text_of(error)}"
+    if part and (found := [*dict.fromkeys(taken.get(part, ()))]):
+        return found
+    if part in dict(model.named_modules()) and part:
+        raise UsageError(why or f"{part} of {network.name} gets no map [B, C, H, W] in a pass")
+    known = {f"{name} {[*maps[0]]}": name for name, maps in taken.items() if name and maps}
+    few = known if len(known) <= LISTED else [told for told, name in known.items() if "." not in name]
+    raise unknown(f"part of {network.name}", part, few) if few else UsageError(why or f"{network.name} has no maps")
 
 
 def _made(network: Reference) -> nn.Module:

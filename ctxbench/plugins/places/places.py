@@ -68,6 +68,8 @@ def _at_side(maps: Mapping[str, FeatureMap], side: int) -> dict[str, Shape]:
 def _of_part(at: str, side: int) -> dict[str, Shape]:
     """Maps that a part of a network gets, which a child builds and runs without data."""
     network, _, part = at.rpartition(":")
+    if network.endswith(".py"):  # no part is named, so that its parts are told
+        network, part = at, ""
     if ":" not in network:
         forms = "; for other networks write my_net.yaml:model.10 or my_net.py:Net:layer3"
         raise UsageError(f"{unknown('network', at.partition(':')[0], known())}{forms}")

@@ -7,7 +7,7 @@ PLUGIN = Plugin(
     needs=("precision", "runtimes"),
     metrics=("metric:METRIC",),
     suites="suites",
-    beside=("beside:on_phones",),
+    beside=("beside:on_targets",),
     extras={
         "executorch": ("executorch",),
         "coreml": ("coremltools",),

@@ -1,11 +1,11 @@
-"""Column that `choose` and `compare` put beside costs: how many targets of phones take a block."""
+"""Columns that `choose` and `compare` put beside costs: how many targets take a block."""
 
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from ctxbench.base.errors import UsageError
-from ctxbench.plugins.portable.found import PHONES, Found, found_of
+from ctxbench.plugins.portable.found import PHONES, SERVERS, Found, found_of
 from ctxbench.results.csv_file import csv_rows
 from ctxbench.table.table import Cell, TableColumn
 
@@ -24,16 +24,22 @@ def stored() -> dict[str, dict[str, Found]]:
     return {row["module"]: found_of(row) for row in rows if row["portable_found"]}
 
 
-def on_phones(keys: Sequence[str]) -> tuple[list[tuple[TableColumn, list[Cell]]], str]:
-    """A column with the number of targets of phones that take each block, and a sentence; none if no block is known."""
-    found = {key: sum(stored()[key][name].converted for name in PHONES) for key in keys if key in stored()}
-    if not found:
+def on_targets(keys: Sequence[str]) -> tuple[list[tuple[TableColumn, list[Cell]]], str]:
+    """Columns with the numbers of targets of servers and of phones that take each block, and a sentence on them.
+
+    None and "" if no block is known.
+    """
+    if not any(key in stored() for key in keys):
         return [], ""
-    cells = [Cell(f"{found[key]} of {len(PHONES)}", found[key]) if key in found else Cell() for key in keys]
-    return [(TableColumn("on_phones", "phones", "targets", "measured", "phones"), cells)], _SENTENCE
+    found = []
+    for group, names in {"servers": SERVERS, "phones": PHONES}.items():
+        taken = [sum(stored()[key][name].converted for name in names) if key in stored() else None for key in keys]
+        cells = [Cell() if number is None else Cell(f"{number} of {len(names)}", number) for number in taken]
+        found.append((TableColumn(f"on_{group}", group, "targets", "measured", group), cells))
+    return found, _SENTENCE
 
 
 _SENTENCE = (
-    "Phones: how many of ExecuTorch (XNNPACK), Core ML (converted, not run) and LiteRT take the block, whole or in "
-    f"parts, with 64 channels at 16 x 16 ({FOLDER})."
+    "Servers and phones: how many of ONNX Runtime and OpenVINO, and of ExecuTorch (XNNPACK), Core ML (converted, not "
+    f"run) and LiteRT take the block, whole or in parts, with 64 channels at 16 x 16 ({FOLDER}); TensorRT is not tried."
 )

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from ctxbench.model.metric import RecordRow
 
-# The targets that are runtimes of phones, by their names.
-PHONES = ("executorch", "coreml", "litert")
+# The targets that are runtimes of servers and of phones, by their names.
+SERVERS, PHONES = ("onnx", "openvino"), ("executorch", "coreml", "litert")
 TargetStatus = Literal["whole", "parts", "rule", "refused", "wrong", "failed", "absent"]
 
 

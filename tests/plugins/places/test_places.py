@@ -1,5 +1,7 @@
 """Places of networks: their inputs by name, in a YAML file, and at a part of a person's network."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +177,8 @@ def test_a_part_of_a_network_is_asked_for_the_maps_that_it_gets(own: Path) -> No
 @pytest.mark.parametrize(
     ("name", "part", "words"),
     [
-        ("Net", "tail", "unknown part of Net 'tail'"),
+        ("Net", "tail", r"'tail' \(known: body \[1, 8, 32, 32\], head \[1, 8, 32, 32\], stem \[1, 3, 64, 64\]\)"),
+        ("Net", "", "unknown part of Net ''.*known: body"),
         ("Still", "body", "body of Still gets no map"),
         ("Nett", "body", "unknown network in .*'Nett'; did you mean 'Net'"),
         ("Wide", "body", "cannot be made: .*width.*name a function"),
@@ -229,6 +232,28 @@ def test_compare_at_a_place_counts_and_predicts(tmp_path: Path) -> None:
     table = found.tables[0]
     assert table.title.startswith("yolo11n:P5: [1, 256, 2, 2]")
     assert {"memory_infer", "memory_train", "place_flops", "latency_infer"} <= {each.key for each in table.columns}
+
+
+@pytest.mark.plugin("compare")
+@pytest.mark.slow
+def test_all_places_of_a_network_are_one_table_whose_ratios_are_within_a_place(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel of `eca` has 3, 5 and 5 weights; `lka` has 3 C^2 + 79 C parameters."""
+    monkeypatch.setenv("COLUMNS", "300")
+    options = ("--imgsz", 64, "--rank-by", "params", "--metrics", "params,macs", "--out", tmp_path / "run")
+    done = command("compare", "eca,lka", "--at", "yolo11n", *options)
+    assert "yolo11n: float32, t4" in done.stdout
+    rows = [line for line in done.stdout.splitlines() if re.match(r"P\d \[[^]]*\] +[12] ", line)]
+    places = [f"P{p} [1, {c}, {s}, {s}]" for p, c, s in ((3, 64, 8), (4, 128, 4), (5, 256, 2))]
+    assert [row.split()[:8] for row in rows[::2]] == [[*place.split(), "1", ">", "eca"] for place in places]
+    ratios = [(3 * c * c + 79 * c) / own for c, own in ((64, 3), (128, 5), (256, 5))]
+    found = [re.search(r"23\] +\S+ +(\S+)", row) for row in rows[1::2]]
+    assert [each and each[1] for each in found] == [f"{ratio:.0f}" for ratio in ratios]
+    assert [line for line in done.stdout.splitlines() if "Pareto front" in line] == [
+        f"{place}: On the Pareto front: eca." for place in places
+    ]
+    assert "no other row of its place is known" in done.stdout
 
 
 @pytest.mark.plugin("compare")

@@ -24,8 +24,8 @@ from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.model.case import Case
 from ctxbench.model.suite_file import MeasureTable
 from ctxbench.plugins.portable import metric
-from ctxbench.plugins.portable.beside import on_phones
-from ctxbench.plugins.portable.found import PHONES, Found
+from ctxbench.plugins.portable.beside import on_targets
+from ctxbench.plugins.portable.found import PHONES, SERVERS, Found
 from ctxbench.plugins.portable.graph import GraphCall, blamed, exported_calls, outside_of
 from ctxbench.plugins.portable.isolated import NoAnswer, isolated
 from ctxbench.plugins.portable.targets import TARGETS, Converted, Target, tried
@@ -264,18 +264,21 @@ def test_columns_hold_a_number_or_a_reason_for_each_target() -> None:
     assert metric.beside_of("executorch")(row) == "(3 parts)"
 
 
-def test_choose_has_a_column_of_what_runs_on_phones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_has_columns_of_the_targets_that_take_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, parts, refused = Found("whole"), Found("parts", outside=("topk",), parts=3), Found("refused", "rank 6")
     rows = {
-        "a": dict(zip(PHONES, (whole, whole, whole), strict=True)),
-        "b": dict(zip(PHONES, (parts, refused, whole), strict=True)),
+        "a": dict.fromkeys((*SERVERS, *PHONES), whole),
+        "b": dict(zip((*SERVERS, *PHONES), (whole, refused, parts, refused, whole), strict=True)),
     }
     monkeypatch.setattr("ctxbench.plugins.portable.beside.stored", lambda: rows)
-    ((column, cells),), sentence = on_phones(["b", "mine", "a"])
-    assert (column.group, column.origin) == ("phones", "measured")
-    assert [cell.text for cell in cells] == ["2 of 3", "", "3 of 3"]
+    columns, sentence = on_targets(["b", "mine", "a"])
+    assert [(column.group, column.origin) for column, _ in columns] == [("servers", "measured"), ("phones", "measured")]
+    assert [[cell.text for cell in cells] for _, cells in columns] == [
+        ["1 of 2", "", "2 of 2"],
+        ["2 of 3", "", "3 of 3"],
+    ]
     assert "results/portable-cpu" in sentence
-    assert on_phones(["mine"]) == ([], "")
+    assert on_targets(["mine"]) == ([], "")
 
 
 def test_a_missing_converter_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
