@@ -123,6 +123,7 @@ def judged(path: Path) -> dict[ClaimVerdict, list[str]]:
     return {verdict: claims for verdict, claims in found.items() if claims}
 
 
+@cache
 def part_of(path: Path) -> str:
     """`29 of 42 blocks` of a committed run without all that its suite has today; "" of one with all."""
     run, here = open_run(path), {entry.key for entry in built_in()}

@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,9 +58,15 @@ def trust() -> list[tuple[str, ...]]:
 
 def finding(page: str) -> str:
     """Finding of a page, if the committed runs judge claims as its sentence needs; a text for each experiment."""
+    return " ".join(text for text, _ in found_on(page))
+
+
+@cache
+def found_on(page: str) -> list[tuple[str, set[str]]]:
+    """The texts of a page's finding, each with the committed runs that it was made from."""
     (each,) = (each for each in TEXTS["found"] if each["page"] == page)
     found = [judged(*claim) for claim in each.get("judged", ())]
-    return " ".join(rendered(text, found=found) for text in texts_of(each))
+    return [with_runs(text, found) for text in texts_of(each)]
 
 
 def texts_of(found: dict[str, Any]) -> list[str]:
@@ -77,8 +84,7 @@ def experiments() -> Iterator[tuple[str, str, set[str]]]:
             made, runs = with_runs(row[part], [])
             yield row["claim"], made, runs
     for each in TEXTS["found"]:
-        for text in texts_of(each):
-            made, runs = with_runs(text, [judged(*claim) for claim in each.get("judged", ())])
+        for made, runs in found_on(each["page"]):
             yield each["page"], "; ".join([made, *parts_of(runs)]), runs
 
 
@@ -95,15 +101,13 @@ def parts_of(runs: Iterable[str]) -> list[str]:
 
 def findings(folder: str = "", *, first: bool = False) -> list[str]:
     """Findings, a line each, without intervals and with the page; with `first` those of the README."""
-    runs: dict[str, set[str]] = {}
-    for page, _, own in experiments():
-        runs[page] = runs.get(page, set()) | own
     pages = [Path(each["page"]) for each in TEXTS["found"] if each.get("first") or not first]
-    return [
-        f"- {INTERVAL.sub('', finding(page.as_posix()))} "
-        f"({'; '.join([f'[{page.stem}]({folder}{page.as_posix()})', *parts_of(runs[page.as_posix()])])})"
-        for page in pages
-    ]
+    lines = []
+    for page in pages:
+        found = found_on(page.as_posix())
+        behind = [f"[{page.stem}]({folder}{page.as_posix()})", *parts_of({run for _, runs in found for run in runs})]
+        lines.append(f"- {INTERVAL.sub('', ' '.join(text for text, _ in found))} ({'; '.join(behind)})")
+    return lines
 
 
 def judged(run: str, verdict: str, claim: str) -> str:
