@@ -33,7 +33,7 @@ def rows() -> list[dict[str, Any]]:
     found = []
     for entry, targets, gain in zip(entries, phones, gains, strict=True):
         row = measured.get(entry.key, {})
-        each: dict[str, Any] = {"block": entry.key, "family": entry.family, "title": entry.title}
+        each: dict[str, Any] = {"block": entry.key, "family": entry.family}
         params, macs = (entry.closed_form(name, SHAPE) for name in ("params", "macs"))
         each |= {"params_k": params / 1e3, "macs_g": macs / 1e9}
         for mode in MODES:
@@ -44,7 +44,7 @@ def rows() -> list[dict[str, Any]]:
             each[f"cpu_{mode}_ms"] = row.get(f"latency_{mode}_ms")
         own = learned.get(entry.key, {})
         each |= {f"{kind}_percent": own.get(f"recall_{kind}") for kind in ("segment", "lookup")}
-        each |= {"phones_targets": targets.value, "gain_points": gain.value}
+        each |= {"phones_targets": targets.value, "gain_points": gain.value, "title": entry.title}
         found.append({key: significant(value) if isinstance(value, float) else value for key, value in each.items()})
     return found
 

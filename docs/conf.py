@@ -19,9 +19,9 @@ ORIGINS["gain"] = "published"
 WORDS = {
     "macs": "MACs",
     "cpu": "CPU",
-    "gain": "published gain",
-    "segment": "recall, segment",
-    "lookup": "recall, lookup",
+    "gain": "Published gain",
+    "segment": "Recall, segment",
+    "lookup": "Recall, lookup",
 }
 UNITS = {"k": "K", "g": "G", "mib": "MiB", "percent": "%", "targets": "of 3", "points": "points of mIoU"}
 
@@ -75,12 +75,13 @@ def browser(app: Sphinx, error: Exception | None) -> None:
 
 
 def heading(name: str) -> tuple[str, str]:
-    """`memory, train, MiB` of `memory_train_mib`, and how such numbers are obtained."""
+    """`Memory, train (MiB)` of `memory_train_mib`, and how such numbers are obtained."""
     if name in ("block", "family", "title"):
-        return name, "label"
+        return name.capitalize(), "label"
     origin = next((kind for starts, kind in ORIGINS.items() if name.startswith(starts)), "predicted")
-    *words, unit = name.split("_")
-    return f"{', '.join(WORDS.get(word, word) for word in words)}, {UNITS.get(unit, unit)}", origin
+    first, *words, unit = name.split("_")
+    what = WORDS.get(first, first.upper() if name.endswith("_ms") else first.capitalize())
+    return f"{', '.join([what, *words])} ({UNITS.get(unit, unit)})", origin
 
 
 def for_programs(app: Sphinx, error: Exception | None) -> None:
