@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 from headlines import is_printed, recalled, row_name
-from lists import POSITIONS, built_in, markdown, peaks, reaches, stored_run, table
+from lists import POSITIONS, SHAPE, built_in, markdown, peaks, reaches, stored_run, table
 
 from ctxbench.base.mode import MODES
 from ctxbench.base.mode import NOUNS as MODE_NOUNS
@@ -71,7 +71,7 @@ def choices() -> str:
         for mode, what in (("train", "training pass"), ("infer", "inference")):
             need = f"the fastest {what} at {height} x {width}, {channels} channels"
             rows.append((need, _fastest([row for row in own if row["module"] in mixing], mode)))
-    params = {row["module"]: row["params"] / 1e6 for row in reversed(field)}
+    params = {each.key: (each.closed_form("params", SHAPE) or 0) / 1e6 for each in built_in()}
     rows.append(("the fewest parameters at 512 channels", _least(params, mixing, "M")))
     looks_up = sorted((row for row in recalled() if row["recall_lookup"] >= SOLVED), key=lambda row: row["macs"])
     names = ", ".join(f"{row_name(row)} {row['macs'] / 1e9:.2f}" for row in looks_up)
@@ -79,7 +79,7 @@ def choices() -> str:
     controls = [entry for entry in built_in() if entry.key not in mixing]
     for need, is_local in (
         ("one context for all positions (`aspp`: beside what lies near)", False),
-        ("a window, or the own row and column (`coord`), and nothing from elsewhere", True),
+        ("a window, or the own row and column (`coord`, `triplet`), and nothing from elsewhere", True),
     ):
         known = [(each.key, found) for each in controls if (found := reaches()[each.key]) is not None]
         rows.append((need, ", ".join(f"`{key}`" for key, found in known if (found < POSITIONS) == is_local)))

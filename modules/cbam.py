@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.modules._checks import check_input, reduced
+from ctxbench.modules._layers import largest
 from ctxbench.registry import register
 
 
@@ -44,14 +45,7 @@ class ConvolutionalBlockAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "cbam")
         bottleneck, window = self.ChannelGate["mlp"], self.SpatialGate["spatial"]
-        scores = bottleneck(x.mean((2, 3))) + bottleneck(_largest(x.flatten(2), 2).squeeze(2))  # [B, C]
+        scores = bottleneck(x.mean((2, 3))) + bottleneck(largest(x.flatten(2), 2).squeeze(2))  # [B, C]
         x = x * torch.sigmoid(scores)[:, :, None, None]
-        summary = torch.cat([_largest(x, 1), x.mean(dim=1, keepdim=True)], dim=1)
+        summary = torch.cat([largest(x, 1), x.mean(dim=1, keepdim=True)], dim=1)
         return x * torch.sigmoid(window(summary))
-
-
-def _largest(x: Tensor, dim: int) -> Tensor:
-    """The maximum along a dimension, which stays; its place, which takes longer to find, only for a gradient."""
-    if torch.is_grad_enabled() and x.requires_grad:
-        return x.max(dim, keepdim=True).values
-    return x.amax(dim, keepdim=True)

@@ -4,9 +4,9 @@ The functions are called as those of `reference_field`.
 """
 
 import torch
-from reference_attention import project
+from reference_attention import normalise, project
 from reference_blocks import gelu, seen, sigmoid
-from reference_field import Named, Reference, joined
+from reference_field import Named, Reference, attend, joined, window
 from torch import Tensor
 
 
@@ -21,6 +21,42 @@ def lska(p: Named, x: Tensor, training: bool, kernel_size: int = 23) -> Tensor:
             weights = seen(weights, height, width, p, f"{unit}.{name}", own)
         out.append(image + project(p, "proj_2", features * project(p, f"{unit}.conv1", weights)))
     return joined(out, x)
+
+
+def lsk(p: Named, x: Tensor, training: bool) -> Tensor:
+    height, width = x.shape[2:]
+    unit, out = "spatial_gating_unit", []
+    for image in x.flatten(2):
+        features = gelu(project(p, "proj_1", image))
+        near = seen(features, height, width, p, f"{unit}.conv0")
+        far = project(p, f"{unit}.conv2", seen(near, height, width, p, f"{unit}.conv_spatial", 3))
+        near = project(p, f"{unit}.conv1", near)
+        both = torch.cat([near, far])
+        summary = torch.stack([both.mean(0), both.amax(0)])
+        weight, bias = (p[f"{unit}.conv_squeeze.{name}"] for name in ("weight", "bias"))
+        of_near, of_far = (
+            sigmoid(window(summary, height, width, weight[i : i + 1], bias[i : i + 1])) for i in range(2)
+        )
+        out.append(image + project(p, "proj_2", features * project(p, f"{unit}.conv", near * of_near + far * of_far)))
+    return joined(out, x)
+
+
+def caa(p: Named, x: Tensor, training: bool, kernel_size: int = 11, norm: bool = False) -> Tensor:
+    height, width = x.shape[2:]
+    assert p["h_conv.conv.weight"].shape[3] == kernel_size
+    mean = torch.full((x.shape[1], 1, 7, 7), 1 / 49, dtype=x.dtype)
+
+    def mixed(name: str, images: list[Tensor]) -> list[Tensor]:
+        images = [project(p, f"{name}.conv", image) for image in images]
+        if norm:
+            images = [each * sigmoid(each) for each in normalise(p, f"{name}.bn", images, training, eps=1e-3)]
+        return images
+
+    scales = mixed("conv1", [window(image, height, width, mean, None) for image in x.flatten(2)])
+    for strip in ("h_conv.conv", "v_conv.conv"):
+        scales = [seen(each, height, width, p, strip) for each in scales]
+    scales = mixed("conv2", scales)
+    return joined([image * sigmoid(each) for image, each in zip(x.flatten(2), scales, strict=True)], x)
 
 
 def ela(
@@ -52,4 +88,38 @@ def ela(
     return torch.stack([each * gate(each.mean(2))[:, :, None] * gate(each.mean(1))[:, None] for each in x])
 
 
-REFERENCES: dict[str, Reference] = {each.__name__: each for each in (lska, ela)}
+def triplet(p: Named, x: Tensor, training: bool, kernel_size: int = 7, no_spatial: bool = False) -> Tensor:
+    def gates(name: str, planes: Tensor) -> Tensor:
+        """Weights of the planes [B, axis to pool, first, second]."""
+        weight = p[f"{name}.conv.conv.weight"]
+        assert weight.shape[2] == kernel_size
+        height, width = planes.shape[2:]
+        summaries = [torch.stack([plane.amax(0), plane.mean(0)]).flatten(1) for plane in planes]
+        found = [window(each, height, width, weight, None) for each in summaries]
+        found = [sigmoid(each).reshape(height, width) for each in normalise(p, f"{name}.conv.bn", found, training)]
+        return torch.stack(found)
+
+    total = gates("cw", x.transpose(1, 2))[:, :, None]
+    total = total + gates("hc", x.permute(0, 3, 2, 1)).transpose(1, 2)[:, :, :, None]
+    if no_spatial:
+        return x * total / 2
+    return x * (total + gates("hw", x)[:, None]) / 3
+
+
+def shsa(p: Named, x: Tensor, training: bool, partial_dim: int = 0, qk_dim: int = 16) -> Tensor:
+    width = partial_dim or 3 * x.shape[1] // 14
+    maps = []
+    for image in x.flatten(2):
+        centred = image[:width] - image[:width].mean()
+        normed = centred / torch.sqrt((centred**2).mean() + 1e-5)
+        normed = normed * p["pre_norm.weight"][:, None] + p["pre_norm.bias"][:, None]
+        maps.append(project(p, "qkv.c", normed))
+    mixed = []
+    for image, own in zip(x.flatten(2), normalise(p, "qkv.bn", maps, training), strict=True):
+        query, key, value = own.split([qk_dim, qk_dim, width])
+        context = attend(query, key, value, qk_dim**-0.5)
+        mixed.append(project(p, "proj.1.c", torch.cat([context, image[width:]]).clamp(min=0)))
+    return joined(normalise(p, "proj.1.bn", mixed, training), x)
+
+
+REFERENCES: dict[str, Reference] = {each.__name__: each for each in (lska, lsk, caa, ela, triplet, shsa)}

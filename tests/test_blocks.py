@@ -15,7 +15,11 @@ PARAMS = {
     "msca": (19_520, 225_536, 844_288),
     "lka": (17_344, 216_832, 826_880),
     "lska": (14_272, 204_544, 802_304),
+    "lsk": (19_654, 250_054, 958_662),
+    "caa": (9_856, 137_728, 537_600),
     "ela": (576, 2_304, 4_608),
+    "triplet": (300, 300, 300),
+    "shsa": (4_925, 70_972, 279_037),
     "focal": (19_011, 272_643, 1_069_571),
     "cbam": (680, 8_564, 33_412),
     "coord": (1_688, 6_680, 25_648),
@@ -71,7 +75,35 @@ LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
         "spatial_gating_unit.conv_spatial_v": (64, 1, 7, 1),
         "spatial_gating_unit.conv1": (64, 64, 1, 1),
     },
+    "lsk": {
+        "proj_1": (64, 64, 1, 1),
+        "proj_2": (64, 64, 1, 1),
+        "spatial_gating_unit.conv0": (64, 1, 5, 5),
+        "spatial_gating_unit.conv_spatial": (64, 1, 7, 7),
+        "spatial_gating_unit.conv1": (32, 64, 1, 1),
+        "spatial_gating_unit.conv2": (32, 64, 1, 1),
+        "spatial_gating_unit.conv_squeeze": (2, 2, 7, 7),
+        "spatial_gating_unit.conv": (64, 32, 1, 1),
+    },
+    "caa": {
+        "conv1.conv": (64, 64, 1, 1),
+        "h_conv.conv": (64, 1, 1, 11),
+        "v_conv.conv": (64, 1, 11, 1),
+        "conv2.conv": (64, 64, 1, 1),
+    },
     "ela": {"conv": (64, 1, 7), "gn": (64,)},
+    "triplet": {
+        f"{gate}.conv.{part}": size
+        for gate in ("cw", "hc", "hw")
+        for part, size in (("conv", (1, 2, 7, 7)), ("bn", (1,)))
+    },
+    "shsa": {
+        "pre_norm": (13,),
+        "qkv.c": (45, 13, 1, 1),
+        "qkv.bn": (45,),
+        "proj.1.c": (64, 64, 1, 1),
+        "proj.1.bn": (64,),
+    },
     "focal": {
         "f": (131, 64),
         "h": (64, 64, 1, 1),
@@ -125,6 +157,8 @@ OTHERS: dict[str, dict[str, tuple[int, ...]]] = {
 }
 WITHOUT_BIAS = {
     "ela": {"conv"},
+    "triplet": {f"{gate}.conv.conv" for gate in ("cw", "hc", "hw")},
+    "shsa": {"qkv.c", "proj.1.c"},
     "lite_mla": {"qkv.conv", "aggreg.0.0", "aggreg.0.1", "proj.conv"},
     "mdta": {"qkv", "qkv_dwconv", "project_out"},
     "focal": {"focal_layers.0.0", "focal_layers.1.0"},

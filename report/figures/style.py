@@ -25,21 +25,21 @@ class Look:
     marker: str
 
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "d", "h")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "d", "h", "H")
 # The colour of a family (`family` of its registration), and the markers of its members in turn.
 # Colours: Okabe and Ito, Color Universal Design (2008), without yellow and black, a purple of Paul Tol's (2021), and a
 # violet, an olive and a brown that differ from them; each is visible on white and on black.
 # Markers: such that two modules with the same one differ in grey and to colour-blind readers.
 FAMILIES = {
-    "attention": Look("#0072B2", "os^D"),
-    "sparse attention": Look("#56B4E9", "ss^DvXXP>dd"),
+    "attention": Look("#0072B2", "vs^Do"),
+    "sparse attention": Look("#56B4E9", "ss^DDXXP>dd"),
     "linear attention": Look("#009E73", "DPX<>pdhos^"),
     "channel attention": Look("#8844EE", "PX"),
-    "pyramid": Look("#E69F00", "P<h>p"),
-    "matrix decomposition": Look("#D55E00", "os^D"),
-    "pooling": Look("#CC79A7", "h<<hppov"),
+    "pyramid": Look("#E69F00", "P<h><"),
+    "matrix decomposition": Look("#D55E00", "Hs^D"),
+    "pooling": Look("#CC79A7", "H<<vhppho"),
     "spectral": Look("#AA3377", "P"),
-    "large kernel": Look("#AAAA66", "Dvop<h"),
+    "large kernel": Look("#AAAA66", "ohvoHppv"),
     "state space": Look("#554422", "os^Dv"),
 }
 # Every other member of a family has its colour times this.

@@ -195,6 +195,9 @@ def test_the_last_argument_is_cast_first(dtype: torch.dtype) -> None:
     assert casts[:3] == [(64, 200), (3, 64), (200,)]
 
 
+MARKED = ("linear", "lite_mla", "mhsa", "sra", "area", "swin", "grid", "shsa", "triplet")
+
+
 @pytest.mark.slow
 @pytest.mark.processor
 @pytest.mark.usefixtures("plain_kernels")
@@ -209,7 +212,7 @@ def test_every_module_of_the_registry(key: str) -> None:
         assert predicted.marks or predicted.peak_bytes == measured
         assert predicted.peak_bytes <= measured
         of_threads = torch.get_num_threads() > 1 and {*predicted.marks.values()} == {THREAD_SUMS}
-        assert not predicted.marks or of_threads or key in ("linear", "lite_mla", "mhsa", "sra", "area", "swin", "grid")
+        assert not predicted.marks or of_threads or key in MARKED
 
 
 def test_attention_of_many_heads_is_cast_within() -> None:

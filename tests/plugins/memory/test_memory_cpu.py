@@ -62,10 +62,8 @@ def test_a_scan_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"
 MARKED_IN_HALF = {  # in inference, in training
-    "a2": ([], ["aten.native_batch_norm_backward"]),
+    **dict.fromkeys(("a2", "non_local", "lite_mla", "shsa", "triplet"), ([], ["aten.native_batch_norm_backward"])),
     "mhsa": ([FUSED], [FUSED, f"{FUSED}_backward"]),
-    "non_local": ([], ["aten.native_batch_norm_backward"]),
-    "lite_mla": ([], ["aten.native_batch_norm_backward"]),
     "sra": ([FUSED], [FUSED, f"{FUSED}_backward"]),
     "area": ([FUSED], [FUSED, "aten.native_batch_norm_backward", f"{FUSED}_backward"]),
     # No fused kernel of the CPU takes a bias that is trained.
