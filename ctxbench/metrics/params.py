@@ -33,7 +33,7 @@ def count(measurement: Measurement) -> None:
     before = params if case.is_known else count_params(without_data(case.build))
     made = [Note("params_made", {"before": before, "after": params}, about="params")] * (before != params)
     counts_once = [Note("complex_params", {"count": complex_ones}, about="params")] * bool(complex_ones)
-    wrapped = dict.fromkeys(each.takes for each in model.modules() if isinstance(each, OfMap))
+    wrapped = dict.fromkeys(each.told for each in model.modules() if isinstance(each, OfMap))
     measurement.report(
         {"params": params},
         *[note] * differs,

@@ -115,15 +115,20 @@ class Suite:
 
     def _check_figures(self, entries: Iterable[Entry]) -> None:
         """UsageError for a figure against a hyper-parameter that no module has."""
-        known = {*POINTS, *COMPUTED, *(each.name for entry in entries for each in entry.hyperparameters)}
+        known = {*POINTS, *COMPUTED, *self._hyperparameters(entries)}
         for figure in self.file.figures:
             for key, name in (("x", figure.x), *(("along", name) for name in figure.along)):
                 if name not in known:
                     raise UsageError(f"{self.path}: key 'figures.{key}': {unknown('hyper-parameter', name, known)}")
 
+    def _hyperparameters(self, entries: Iterable[Entry]) -> set[str]:
+        """Names of hyper-parameters: those that modules declare, and those that the file sets, which a module takes."""
+        declared = {each.name for entry in entries for each in entry.hyperparameters}
+        return declared.union(*self.file.hparams.values())
+
     def _check_exclude(self, entries: Collection[Entry]) -> None:
         """UsageError for a rule about a module that there is not, or about a key that no case has."""
-        named = {"module", *COLUMNS, *(each.name for entry in entries for each in entry.hyperparameters)}
+        named = {"module", *COLUMNS, *self._hyperparameters(entries)}
         for place, rule in enumerate(self.file.exclude):
             where = f"{self.path}: key 'exclude.{place}'"
             name = str(rule.get("module", ""))

@@ -11,9 +11,9 @@ from ctxbench.base.errors import UsageError, unknown
 from ctxbench.registry import asking
 from ctxbench.registry.constructor import ConstructorArgument
 from ctxbench.registry.formula import evaluate
-from ctxbench.registry.hyperparameter import Hyperparameter, as_lists, as_tuples, choices_of
+from ctxbench.registry.hyperparameter import BESIDE, Hyperparameter, as_lists, as_tuples, choices_of
 from ctxbench.registry.load import import_maker
-from ctxbench.registry.maker import Maker, maker_of_function, written
+from ctxbench.registry.maker import Maker, maker_of_function, no_tokens, written
 from ctxbench.registry.reference import Reference
 from ctxbench.registry.trust import check_settings
 
@@ -94,13 +94,19 @@ class Entry:
         make, given = self._settled(channels, hparams or {}, size)
         maker = make if isinstance(make, Maker) else maker_of_function(self.key, make)
         named = Reference.parse(self.reference)
-        return written(named.shown_source, named.name, maker.function, maker.arguments(channels, given, size))
+        text = written(named.shown_source, named.name, maker.function, maker.arguments(channels, given, size))
+        beside = 0 if self.takes_setting(BESIDE.name) else given.get(BESIDE.name, 0)
+        return text + f", {BESIDE.name}={beside}" * (beside > 0)
 
     def _settled(
         self, channels: int, hparams: Mapping[str, Any], size: tuple[int, int] | None
     ) -> "tuple[type[nn.Module] | Maker, dict[str, Any]]":
         """Maker of the module, and its hyper-parameters. UsageError where one is needed that was not given."""
         make, given = self.load(), self.check_hparams(hparams, channels)
+        if not self.takes_setting(BESIDE.name) and (count := given.get(BESIDE.name, 0)) < 0:
+            raise UsageError(f"{BESIDE.name} is {count}; it must be 0 or more")
+        if not isinstance(make, Maker) and not self.takes_setting(BESIDE.name) and given.pop(BESIDE.name, 0):
+            raise UsageError(no_tokens(self.key))
         if needed := asking.missing(self.hyperparameters, given):
             height, width = size or (16, 32)
             found = asking.working(make, needed, channels, given, (height, width))
@@ -127,7 +133,7 @@ class Entry:
             )
         if self.said_by:
             check_settings(Reference.read(self.reference, Path(self.said_by)), hparams)
-        known = self._settable
+        known = self._settable if self.declared else {BESIDE.name: BESIDE, **self._settable}
         for name in [each for each in hparams if each not in known]:
             if not self.passes_on(name):
                 raise unknown(f"hyper-parameter of {self.key!r}", name, known)

@@ -67,6 +67,11 @@ class Hyperparameter:
         return value == CHANNELS and not any(word in self.annotation for word in ("str", "Literal"))
 
 
+# Tokens before the positions of a block of tokens, as a class token and registers: its attribute, as timm calls it, and
+# what may be set of a block that has no such argument.
+BESIDE = Hyperparameter("num_prefix_tokens", "int", 0)
+
+
 def of_torch(value: Any) -> Any:
     """The class of `torch.nn` that a text names, `nn.GELU`; another value as it is."""
     found = re.fullmatch(r"(?:torch\.)?nn\.([A-Z]\w+)", value) if isinstance(value, str) else None

@@ -9,10 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from ctxbench.base.texts import counted
 from ctxbench.meta.built import without_data
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
+from ctxbench.registry.hyperparameter import BESIDE
 
 IMAGE, TOKENS, LAST = "[B, C, H, W]", "[B, N, C]", "[B, H, W, C]"
 SIZES, SIZE = "[B, N, C], H, W", "[B, N, C], (H, W)"
@@ -31,12 +34,21 @@ _SIZE_NAMES = {"size", "hw", "hw_shape", "x_size", "input_size", "resolution", "
 class OfMap(nn.Module):
     """A block that takes another layout, as a module [B, C, H, W] to [B, C', H, W].
 
-    The block gets contiguous numbers, as in its own network: a copy of the map, unless that has channels last.
+    The block gets contiguous numbers, as in its own network: a copy of the map, unless that has channels last. Tokens
+    that it takes `beside` the map are ones here; in its network they come from the layer before. Theirs are dropped
+    from the output.
     """
 
     def __init__(self, block: nn.Module, takes: str) -> None:
         super().__init__()
         self.block, self.takes = block, takes
+        count = getattr(block, BESIDE.name, 0)
+        self.beside = count if type(count) is int and takes not in (IMAGE, LAST) else 0
+
+    @property
+    def told(self) -> str:
+        """Layout that the block takes, in words."""
+        return self.takes + f" with {counted(self.beside, 'token')} before the positions" * (self.beside > 0)
 
     def forward(self, x: Tensor) -> Any:
         height, width = x.shape[2:]
@@ -45,15 +57,16 @@ class OfMap(nn.Module):
             return y.permute(0, 3, 1, 2) if isinstance(y, Tensor) else y
         sizes = {SIZES: (height, width), SIZE: ((height, width),)}.get(self.takes, ())
         tokens = x.flatten(2).permute((2, 0, 1) if self.takes == FIRST else (0, 2, 1))
+        if self.beside:
+            tokens = functional.pad(tokens, [0] * (4 if self.takes == FIRST else 2) + [self.beside, 0], value=1)
         y = self.block(tokens.contiguous(), *sizes)
         if not isinstance(y, Tensor):
             return y
         y = y.transpose(0, 1) if self.takes == FIRST and y.dim() == 3 else y
-        if y.dim() != 3 or y.shape[:2] != (x.shape[0], height * width):
-            raise ValueError(
-                f"as a block of tokens it makes {list(y.shape)} of {[*x.shape[:1], height * width, x.shape[1]]}"
-            )
-        return y.transpose(1, 2).reshape(*x.shape[:1], -1, height, width)
+        count = self.beside + height * width
+        if y.dim() != 3 or y.shape[:2] != (x.shape[0], count):
+            raise ValueError(f"as a block of tokens it makes {list(y.shape)} of {[*x.shape[:1], count, x.shape[1]]}")
+        return y[:, self.beside :].transpose(1, 2).reshape(*x.shape[:1], -1, height, width)
 
 
 def forms(block: "type[nn.Module]") -> tuple[str, ...]:

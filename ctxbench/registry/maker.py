@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ctxbench.base.errors import UsageError
 from ctxbench.registry.config import WIDTHS, Config, config_of, gathered
 from ctxbench.registry.constructor import ConstructorArgument, is_own, width_argument
-from ctxbench.registry.hyperparameter import Hyperparameter, shown_type
+from ctxbench.registry.hyperparameter import BESIDE, Hyperparameter, shown_type
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,11 +53,20 @@ class Maker:
         from ctxbench.registry.layout import of_map
 
         size = size or self.size
-        return of_map(self.construct(channels, hparams, size), channels, size, self.takes)
+        made = of_map(self.construct(channels, hparams, size), channels, size, self.takes)
+        if hparams.get(BESIDE.name) and not self._is_argument(BESIDE.name) and not getattr(made, "beside", 0):
+            raise UsageError(no_tokens(self.name))
+        return made
 
     def construct(self, channels: int, hparams: Mapping[str, Any], size: "Size | None" = None) -> "nn.Module":
-        """The module as its constructor makes it, in whatever layout it takes its input."""
-        return self._made(self.arguments(channels, hparams, size or self.size))
+        """The module as its constructor makes it, in whatever layout it takes its input.
+
+        A number of tokens beside the map that is no argument of the constructor becomes an attribute.
+        """
+        made = self._made(self.arguments(channels, hparams, size or self.size))
+        if BESIDE.name in hparams and not self._is_argument(BESIDE.name):
+            setattr(made, BESIDE.name, hparams[BESIDE.name])
+        return made
 
     def arguments(self, channels: int, hparams: Mapping[str, Any], size: "Size | None" = None) -> dict[str, Any]:
         """The hyper-parameters and, where that is given, the argument for the number of channels.
@@ -65,6 +74,7 @@ class Maker:
         One with a default keeps it where the module then takes the input, and takes inputs of no other width; or, if it
         may be a network's own, where the module takes the input.
         """
+        hparams = {name: value for name, value in hparams.items() if name != BESIDE.name or self._is_argument(name)}
         if self.given != "channels" or self.width is None or self.width.name in hparams:
             return dict(hparams)
         given = {self.width.name: channels, **hparams}
@@ -74,6 +84,9 @@ class Maker:
         if key not in self._settled:
             self._settled[key] = given if self._gives(given, channels, hparams, size) else dict(hparams)
         return self._settled[key]
+
+    def _is_argument(self, name: str) -> bool:
+        return any(each.name == name for each in self.hyperparameters)
 
     def _gives(self, given: Mapping[str, Any], channels: int, hparams: Mapping[str, Any], size: "Size | None") -> bool:
         from ctxbench.registry.layout import accepts
@@ -102,6 +115,11 @@ class Maker:
         if not isinstance(made, nn.Module):
             raise UsageError(f"{self.name} makes {type(made).__name__}; it must make an nn.Module")
         return made
+
+
+def no_tokens(name: str) -> str:
+    """Sentence on a block that was given a number of tokens and takes maps."""
+    return f"{name} takes maps, which have no tokens beside them: leave out {BESIDE.name}"
 
 
 def written(source: str, name: str, function: "Callable[..., nn.Module]", arguments: Mapping[str, Any]) -> str:

@@ -99,7 +99,7 @@ def shape(subject: Subject) -> CheckResult:
             hint = _sizes_advice(subject) or hint
         return failed(f"{shown(subject.size)}: {describe_failure(error).message}", hint)
     refused = f"; {subject.refused}" if subject.refused else ""
-    takes = f"; it takes {module.takes}, of which ctxbench makes a map" if isinstance(module, OfMap) else ""
+    takes = f"; it takes {module.told}, of which ctxbench makes a map" if isinstance(module, OfMap) else ""
     if not torch.equal(x, kept):
         return failed(*OVERWRITES)
     sizes = f"{list(x.shape)} to {list(y.shape)}, {name_of(y.dtype)} kept" if isinstance(y, torch.Tensor) else ""
