@@ -204,7 +204,7 @@ def test_all_blocks_are_sorted_filtered_and_exported(browser: Any, site: str) ->
         f"{family}.value = 'matrix decomposition'; {family}.dispatchEvent(new Event('input', {{bubbles: true}}))"
     )
     header, *rows = csv.reader(browser.execute_script("return formats.csv(shown())").splitlines())
-    assert header[:4] == ["Block", "Family", "Params (K)", "MACs (G)"]
+    assert header[:4] == ["Block", "Family", "Params (K), counted", "MACs (G), counted"]
     assert [(row[0], row[2]) for row in rows] == [
         ("ema", "526"),
         ("ham_cd", "526"),
