@@ -10,14 +10,12 @@ from itertools import combinations
 from typing import Any
 
 import pandas as pd
-from lists import ROOT, markdown, stored_run
+from lists import ROOT, markdown
 from scipy.stats import spearmanr
 
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import Number, ratio, reason_unknown
-from ctxbench.model.metrics import quantity, read_number
 from ctxbench.plugins.predict.rates import calibration
-from ctxbench.report.published import with_published
 from ctxbench.table.table import Origin
 
 sys.path.insert(0, str(ROOT / "research"))
@@ -246,30 +244,6 @@ def validation_ratios() -> str:
 def _predicted(row: Mapping[Any, Any]) -> Number:
     errors = json.loads(row["errors"])
     return Number(row["predicted_ms"], row["low_ms"], row["high_ms"], origin="predicted", errors=errors)
-
-
-def table3_predictions() -> str:
-    """The published times of Table 3 on the card of the paper that are not in the band of the predicted ones.
-
-    A time that a footnote of the suite calls into question is left out.
-    """
-    run = stored_run("prediction/table3")
-    assert run.published is not None
-    found = []
-    for row in with_published(run):
-        for mode in reversed(MODES):
-            time = quantity(f"latency_{mode}")
-            told, paper = read_number(row, time), row[f"{time.key}_published"]
-            doubtful = paper and time.key in run.published.rows[row["published_row"]].notes
-            if told and paper and not doubtful and row["device"] == "titan-xp":
-                found.append((row["module"], mode, float(paper), told.value, told.low, told.high, told.text()))
-    columns = ("module", "mode", "measured_ms", "predicted_ms", "low_ms", "high_ms", "text")
-    frame = _with_ratio(pd.DataFrame(found, columns=columns))
-    others = [
-        f"`{row['module']}` {row['mode']} {row['measured_ms']:g} ms, predicted {row['text']}"
-        for row in frame[~frame["in_band"]].to_dict("records")
-    ]
-    return f"Of {len(frame)} times, {frame['in_band'].sum()} are in their band. The others: {'; '.join(others)}."
 
 
 def measured_cards() -> str:

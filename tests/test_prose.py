@@ -35,7 +35,7 @@ EXCEPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "validation.md": ("have 5 %", "depthwise\nconvnet* depthwise ones 1 %"),
         "method.md": ("10 % of its cores", "1.08 times", "10 % of the cores", "90 % of the pass"),
         "plugins/predict.md": (
-            "3 us", "takes 2 ", "than 8 %", "from 8 to 64", "1.28 standard", "128), shallow", "128) or deep",
+            "3 us", "takes 2 ", "than 8 %", "from 8 to 64", "1.28 standard",
         ),
         "plugins/check.md": ("at 1.25 times of it",),
         "sharing.md": ("3.3\ninches, 6.9 (the default), or your own from 3 to 20", "7 to 9 pt"),
