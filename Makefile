@@ -80,7 +80,6 @@ counters: .venv/.research
 report: tracked
 	cd .tracked && for run in results/*-cpu; do name=$$(basename $$run -cpu); \
 	    test ! -f $$run/run.json || "$(CURDIR)/.venv/tracked/bin/python" -m ctxbench report $$run --out docs/report/$$name --formats png || exit 1; done
-	$(IN_COPY) -m ctxbench report results/prediction/table3 --out docs/report/prediction --figures published --formats png
 	$(BIN)/python tests/tracked.py --back docs/update.py
 
 # The documentation as a site; a dead link fails. Reports are in it where `make report` has written them.

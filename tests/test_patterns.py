@@ -74,7 +74,7 @@ def example(items: Any, before: str, pumps: set[tuple[str, str]]) -> str:
 
 def seconds(pattern: re.Pattern[str], method: str, text: str) -> float:
     """Processor time of the quicker of two calls, of the first where that is quick."""
-    taken = []
+    taken: list[float] = []
     while len(taken) < 2 and not (taken and taken[0] <= QUICK_S):
         begin = time.process_time()
         found = getattr(pattern, method)(*[""] * (method == "sub"), text)
