@@ -102,13 +102,20 @@ class ForkServer:
             raise EngineError(f"the task {type(task).__name__} waits for commands; start it and send them")
         return ended
 
-    def start(self, task: Task) -> None:
-        """Begin a task in a fresh child. EngineError if the fork server cannot be started."""
+    def start(self, task: Task, timeout_s: float = math.inf) -> None:
+        """Begin a task in a fresh child.
+
+        EngineError if the fork server cannot be started, TimeoutError if that takes longer than `timeout_s` seconds.
+        """
+        deadline = this_machine.here.wall_s() + timeout_s
         for _ in range(TRIES):
             if self._interpreter.process.poll() is not None:
                 self._interpreter.close()
                 self._launch()
-            self._ready = self._ready or isinstance(self._next(math.inf), Ready)
+            message = None if self._ready else self._next(deadline)
+            if isinstance(message, _Late):
+                raise TimeoutError
+            self._ready |= isinstance(message, Ready)
             if self._ready:
                 break
             self._interpreter.process.wait()

@@ -30,7 +30,7 @@ def compare_outputs(
 ) -> list[OutputVerdict]:
     """The verdicts on these cases of baseline and candidate; a case that is broken now is among the failures of now.
 
-    `measure_of` gives the settings of a case that begins now.
+    `measure_of` gives the settings of a process that begins now.
     """
     before, now = sides
     found = []
@@ -41,11 +41,10 @@ def compare_outputs(
         if devices.has_clock(device) and not devices.present(device, environment):
             found.append(OutputVerdict(name, "not compared", f"{device} is not here"))
             continue
-        measure = measure_of()
         with temporary_folder() as folder:
             path = os.path.join(folder, "outputs")
-            kept = _taken(servers[0], _computable(before.cases[name]), measure, path, compare=False)
-            answer = kept or _taken(servers[1], _computable(now.cases[name]), measure, path, compare=True)
+            kept = _taken(servers[0], _computable(before.cases[name]), measure_of(), path, compare=False)
+            answer = kept or _taken(servers[1], _computable(now.cases[name]), measure_of(), path, compare=True)
         if isinstance(answer, Agreement):
             if answer.repaired and not (answer.broken or answer.infinite):
                 before.failures[name] = Failure("nan", f"{_infinite(answer.repaired)}, and is finite now")

@@ -48,7 +48,8 @@ class RunningCheck(ABC):
     unreached: Collection[str] = ()
 
     def __init__(self, request: Request, here: Modules) -> None:
-        self.deadline = Deadline(request.budget_s)
+        self.deadline = Deadline(request.budget_s, request.begun_s)
+        self.deadline.ended("reading the suite")
         self.limits = request.limits()
         self.here = here
         self.suite = suite_in_tree(request.suite, here.root) if here.root else request.suite

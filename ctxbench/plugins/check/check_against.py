@@ -20,7 +20,7 @@ from ctxbench.plugins.check.exact import count_exact, exact_changes
 from ctxbench.plugins.check.operators import differing, operators
 from ctxbench.plugins.check.power import sentence
 from ctxbench.plugins.check.predicted import launch_changes, predicted_passes, predicted_rows, sheet_of
-from ctxbench.plugins.check.request import Request
+from ctxbench.plugins.check.request import LISTING, Request
 from ctxbench.plugins.check.result import GateResult, OutputVerdict
 from ctxbench.plugins.check.rows import Estimate, RowKey, RowVerdict, Status, failed_now, unmeasured
 from ctxbench.plugins.check.wire import PredictedPass
@@ -30,7 +30,7 @@ from ctxbench.registry.reference import Reference
 
 EXACT, PREDICTED_TIMES, OUTPUTS = "exact costs", "launches and predicted times", "outputs"
 OPERATORS = "operators"
-# Of these at least one case is compared, whatever the budget: they need no clock, and decide beside any load.
+# The first case of these may begin in the overrun: they need no clock, and decide beside any load.
 SURE = (EXACT, PREDICTED_TIMES)
 SPENT = "the budget was spent"
 MOST_NAMES = 5
@@ -62,6 +62,7 @@ class _CommitCheck(PairCheck):
         shown.stage(f"writing the files of {self.ref}")
         there = stack.enter_context(baseline_tree(self.tree, self.ref, self.adapters))
         self.baseline = there.name
+        self.deadline.ended(f"writing the files of {self.ref}")
         shown.stage("listing the cases of both sides")
         before, now = self._cases_of_both(there, shown)
         self.deadline.ended(OPERATORS)
@@ -109,7 +110,7 @@ class _CommitCheck(PairCheck):
                 if self.request.inconclusive_is != "skip":
                     raise UsageError(now.missing[name])
                 self.notes.append(f"neither side has {name}: {now.missing[name]}")
-            self.deadline.ended("listing the cases")
+            self.deadline.ended(LISTING)
             common, servers = _common(before, now), (there_server, here_server)
             added = [name for name in now.own() if name not in before.own()]
             shown.stage("counting exact costs of both sides")
@@ -118,9 +119,13 @@ class _CommitCheck(PairCheck):
                 for server, side in zip(servers, (before, now), strict=True):
                     count_exact(server, suite, side, [name] if name in side.own() else [])
             self.deadline.ended(EXACT)
-            for name in self._in_time(PREDICTED_TIMES, [name for name in common if sheet_of(now.cases[name])]):
+            to_predict = [name for name in common if sheet_of(now.cases[name])]
+            for name in self._in_time(PREDICTED_TIMES, to_predict):
                 cases = before.cases[name], now.cases[name]
-                self.predicted[name] = predicted_passes(servers, cases, suite.file.measure)
+                self.predicted[name] = predicted_passes(servers, cases, self._measure())
+            lost = [name for name in to_predict if not self.predicted.get(name)]
+            if lost and self.deadline.latest_s <= 0:
+                self.unreached[PREDICTED_TIMES] = lost
             self.deadline.ended(PREDICTED_TIMES)
             common = [name for name in common if name not in again]
             shown.stage("comparing outputs and gradients of both sides")
@@ -150,12 +155,13 @@ class _CommitCheck(PairCheck):
             self.rows += predicted_rows(name, now.cases[name], passes, self.request.predicted_margin)
 
     def _in_time(self, what: str, names: Sequence[str]) -> Iterator[str]:
-        """The names as long as the budget lasts; of what is sure, at least one."""
-        for number, name in enumerate(names):
-            if self.deadline.left_s <= 0 and (number or what not in SURE):
-                self.unreached[what] = names[number:]
-                return
+        """The names as long as the budget lasts, and the others into `unreached`."""
+        reached = 0
+        for name in self.deadline.steps(names, what in SURE):
+            reached += 1
             yield name
+        if reached < len(names):
+            self.unreached[what] = names[reached:]
 
 
 def _common(before: TreeCases, now: TreeCases) -> list[str]:

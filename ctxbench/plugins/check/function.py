@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import api
+from ctxbench.base import clocks as this_machine
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.progress import Quiet
@@ -120,9 +121,11 @@ def request_of(
     **of_suite: Any,
 ) -> Request:
     """The request of these arguments of `check`; the others are those of `api.suite_of`."""
+    begun_s = this_machine.here.wall_s()
     with IsolatedLoader():
         loaded = api.suite_of(suite, **of_suite)
     accepted, must_match = parse_accepted(accept), parse_outputs(outputs)
     return Request(
-        loaded, margin, budget_s, inconclusive_is, predicted_margin, accepted, renamed or {}, adapters, must_match
-    )
+        loaded, margin, budget_s, inconclusive_is, predicted_margin, accepted, renamed or {}, adapters, must_match,
+        begun_s,
+    )  # fmt: skip

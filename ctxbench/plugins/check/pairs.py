@@ -44,7 +44,7 @@ class Worker(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def start(self, task: Task) -> None: ...
+    def start(self, task: Task, timeout_s: float = math.inf) -> None: ...
 
     def command(self, command: bytes, timeout_s: float | None = None) -> Answer | Exit: ...
 
@@ -145,7 +145,10 @@ class Pairs:
         """Take rows until all are done or a process has died; the rows that are left."""
         for side, source in self._sides.items():
             own, limit = [source.rows[row] for row in rows], self.measure.memory_limit_gib
-            workers[side].start(task_of("side", self.measure, own, memory_limit_gib=limit))
+            try:
+                workers[side].start(task_of("side", self.measure, own, memory_limit_gib=limit), self._left())
+            except TimeoutError:
+                raise BudgetSpent from None
         try:
             ready = self._command(workers, b"")
             for index, row in enumerate(rows):
@@ -185,12 +188,16 @@ class Pairs:
         """The replies of the sides, each within the time limit; BudgetSpent where the check's own ends first."""
         replies: dict[Side, Answer | Exit] = {}
         for side, worker in workers.items():
-            if (left_s := self.left_s()) <= 0:
-                raise BudgetSpent
-            replies[side] = worker.command(command, min(self.measure.timeout_s, left_s))
+            replies[side] = worker.command(command, min(self.measure.timeout_s, self._left()))
             if isinstance(replies[side], Exit) and self.left_s() <= 0:
                 raise BudgetSpent
         return replies
+
+    def _left(self) -> float:
+        """The seconds until the check's time ends; BudgetSpent where it has."""
+        if (left_s := self.left_s()) <= 0:
+            raise BudgetSpent
+        return left_s
 
     def _answers(self, replies: Mapping[Side, Answer | Exit]) -> list[Answer]:
         """Answers of the sides to a command; raises _Failed unless all are well. One that crashed ends its pair."""

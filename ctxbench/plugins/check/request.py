@@ -1,7 +1,7 @@
 """Request for a check: the suite, the margin, the time; and its form on a command line."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,7 +22,8 @@ class Request:
     `accepted` are the exact quantities (columns) whose growth up to a share is no regression; `renamed` maps new names
     of classes to those that the baseline has. With `must_match`, outputs that changed fail the check. A predicted time
     decides only with a `predicted_margin`. `inconclusive_is`: whether rows that cannot be decided fail it, or give a
-    code of their own (skip). `adapters` are files of the working tree that the baseline gets, too.
+    code of their own (skip). `adapters` are files of the working tree that the baseline gets, too. The budget runs from
+    `begun_s` of the wall's clock (None: from the check's beginning).
     """
 
     suite: Suite
@@ -34,6 +35,7 @@ class Request:
     renamed: Mapping[str, str] = field(default_factory=dict)
     adapters: Sequence[str | Path] = ()
     must_match: bool = True
+    begun_s: float | None = None
 
     def rule(self, cases: Iterable[Case]) -> GateRule:
         """The gate's rule, with the margins of these cases' rows."""
@@ -59,20 +61,23 @@ class Request:
 
 # What is under way when the budget is spent may take it this many times, and a process at least so many seconds.
 OVERRUN, LEAST_S = 1.25, 0.1
+LISTING = "listing the cases"
 
 
 class Deadline:
-    """A budget that runs from here, and whether it has room for one more measurement.
+    """A budget that runs from `begun_s` (None: from here), and whether it has room for what comes next.
 
-    `seconds` are what the measurements so far took; the next is expected to take as long as the last. `spent` are the
-    seconds of each stage so far.
+    That is expected to take as long as what came before: a pair of processes as long as the last, whose `seconds` are
+    kept, and the first pair as long as LISTING, which starts the processes of both sides and loads the modules there,
+    too. `spent` are the seconds of each stage so far, `step_s` those of the last case of one.
     """
 
-    def __init__(self, budget_s: float) -> None:
-        self._start = this_machine.here.wall_s()
+    def __init__(self, budget_s: float, begun_s: float | None = None) -> None:
+        self._start = this_machine.here.wall_s() if begun_s is None else begun_s
         self._budget_s = budget_s
         self.seconds: Sequence[float] = ()
         self.spent: dict[str, float] = {}
+        self.step_s = 0.0
 
     @property
     def elapsed_s(self) -> float:
@@ -96,7 +101,18 @@ class Deadline:
         self.spent[stage] = self.elapsed_s - sum(self.spent.values())
 
     def has_time(self) -> bool:
-        return self.elapsed_s + (self.seconds[-1] if self.seconds else 0.0) <= self._budget_s
+        """Return whether one more pair fits."""
+        return (self.seconds[-1] if self.seconds else self.spent.get(LISTING, 0.0)) <= self.left_s
+
+    def steps(self, names: Sequence[str], is_sure: bool) -> Iterator[str]:
+        """The names as long as the next case fits; the first of what is sure may take the overrun, too."""
+        for number, name in enumerate(names):
+            left_s = self.latest_s if is_sure and not number else self.left_s
+            if left_s <= 0 or self.step_s > left_s:
+                return
+            begin_s = self.elapsed_s
+            yield name
+            self.step_s = self.elapsed_s - begin_s
 
 
 def parse_share(text: str, option: str) -> float:

@@ -12,7 +12,7 @@ from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import machine
 from ctxbench.plugins.check.check import PairCheck, task_rows
 from ctxbench.plugins.check.power import Spread
-from ctxbench.plugins.check.request import Request
+from ctxbench.plugins.check.request import LISTING, Request
 from ctxbench.plugins.check.result import GateResult
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.rules import GateRule
@@ -52,6 +52,7 @@ class _SelfCheck(PairCheck):
         with ForkServer(self.here.root) as server:
             self.environment = machine(server)
             found = list_cases(server, self.suite, devices.auto(self.environment), self.here)
+        self.deadline.ended(LISTING)
         for name in self.suite.named & found.missing.keys():
             raise UsageError(found.missing[name])
         self.cases = found.cases

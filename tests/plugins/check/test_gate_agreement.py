@@ -15,6 +15,8 @@ from test_trees import OWN_GIT, commit, git
 
 import ctxbench
 from ctxbench.base.errors import UsageError
+from ctxbench.model.case import Measure
+from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import load
 from ctxbench.plugins.check import agreement
 from ctxbench.plugins.check import check as flow
@@ -326,18 +328,20 @@ def test_what_the_budget_did_not_reach_is_named(compare: Compare) -> None:
     result = compare(MINE, MINE.replace("x + self", "self.gate + x + self"), costs=("params", "latency"), budget_s=0.0)
     assert result.outputs == (OutputVerdict("Mine 1x16x8x8 float32 cpu", "not compared", "the budget was spent"),)
     assert [row.verdict for row in result.rows] == ["inconclusive", "inconclusive"]
-    assert (result.compared, result.exit_code) == (1, ExitCode.NOTHING_COMPARED)
+    assert (result.compared, result.exit_code) == (0, ExitCode.NOTHING_COMPARED)
     told = " ".join(remarks(result))
     assert "the budget was spent before the outputs of Mine were compared" in told
     assert "s of a budget of 0 s" in told
 
 
-# Seconds that each stage of a check takes on a machine at a load of ten.
-LISTING_S, COUNT_S, PREDICT_S, OUTPUTS_S, PAIR_S = 40.0, 6.0, 8.0, 30.0, 20.0
+# Seconds that each stage of a check takes on a machine at a load of ten; the processes of both sides start at once.
+START_S, LISTING_S, COUNT_S, PREDICT_S, OUTPUTS_S, PAIR_S = 30.0, 10.0, 6.0, 8.0, 30.0, 20.0
+
+LATE = Failure("timeout", "it was stopped")
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def clock(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any]) -> list[float]:
     """Seconds of a clock that moves where a check works."""
     now = [0.0]
     monkeypatch.setattr("ctxbench.base.clocks.here", SimpleNamespace(wall_s=lambda: now[0], busy_cores=lambda: 2.0))
@@ -349,9 +353,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
         return run
 
+    monkeypatch.setattr(check, "machine", taking(START_S, lambda server: environment))
     for seconds, name in ((LISTING_S, "list_cases"), (COUNT_S, "count_exact"), (PREDICT_S, "predicted_passes")):
         monkeypatch.setattr(check, name, taking(seconds, getattr(check, name)))
-    monkeypatch.setattr(agreement, "_taken", taking(OUTPUTS_S, agreement._taken))
+    computed = agreement._taken
+
+    def outputs(server: Any, case: Any, measure: Measure, path: str, compare: bool) -> Any:
+        now[0] += min(measure.timeout_s, OUTPUTS_S)
+        return computed(server, case, measure, path, compare) if measure.timeout_s >= OUTPUTS_S else LATE
+
+    monkeypatch.setattr(agreement, "_taken", outputs)
     measure = taking(PAIR_S, FakePairs.__call__)
 
     def pair(self: FakePairs, rows: Any) -> Any:
@@ -367,12 +378,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     ("budget_s", "elapsed_s", "told"),
     [
         (
-            *(60.0, 100.0),
-            "measured in 100 s of a budget of 60 s: listing the cases took 80 s, exact costs took 12 s and launches and"
-            " predicted times took 8 s",
+            60.0,
+            70.0,
+            "in 70 s of a budget of 60 s: listing the cases took 50 s, exact costs took 12 s and launches and",
         ),
-        (160.0, 180.0, "outputs took 60 s and times took 20 s"),
-        (200.0, 200.0, "measured in 200 s."),
+        (100.0, 125.0, "in 125 s of a budget of 100 s: listing the cases took 50 s, exact costs took 12 s, launches"),
+        (179.0, 130.0, "measured in 130 s."),  # a first pair would take as long as the listing
+        (200.0, 190.0, "measured in 190 s."),  # and the next as long as the last
     ],
 )
 def test_beside_heavy_load_launches_decide_and_the_budget_binds_or_is_told(
@@ -387,12 +399,20 @@ def test_beside_heavy_load_launches_decide_and_the_budget_binds_or_is_told(
     assert timed == ["inconclusive"] * 2
 
 
+def test_where_listing_takes_more_than_the_budget_allows_nothing_begins(compare: Compare, clock: list[float]) -> None:
+    result = compare(MINE, TWO_MORE, axes='device = ["cpu", "t4"]', budget_s=30.0, begun_s=-10.0)
+    assert (clock[0], result.exit_code) == (50.0, ExitCode.NOTHING_COMPARED)
+    told = " ".join(remarks(result))
+    assert "in 60 s of a budget of 30 s: reading the suite took 10 s and listing the cases took 50 s" in told
+    assert "the budget was spent before the exact costs of Mine" in told
+
+
 @pytest.mark.parametrize(("inconclusive_is", "code"), [("ok", 0), ("fail", 3), ("skip", 125)])
 def test_what_the_budget_did_not_reach_is_inconclusive(
     compare: Compare, clock: list[float], inconclusive_is: Any, code: int
 ) -> None:
-    result = compare(MINE, MINE, axes='dtype = ["float32", "bfloat16"]', budget_s=85.0, inconclusive_is=inconclusive_is)
-    assert (clock[0], result.compared, result.exit_code) == (92.0, 1, code)
+    result = compare(MINE, MINE, axes='dtype = ["float32", "bfloat16"]', budget_s=70.0, inconclusive_is=inconclusive_is)
+    assert (clock[0], result.compared, result.exit_code) == (62.0, 1, code)
     assert any("before the exact costs of Mine 1x16x8x8 bfloat16" in note for note in result.notes)
 
 

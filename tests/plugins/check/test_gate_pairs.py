@@ -57,7 +57,8 @@ class Scripted:
     ) -> None:
         self.log.append((self.side, CLOSED, ""))
 
-    def start(self, task: Task) -> None:
+    def start(self, task: Task, timeout_s: float = math.inf) -> None:
+        self.timeouts |= {timeout_s} - {math.inf}
         assert isinstance(task, Ask)
         self.task = task
         names = [row["case"]["module"] for row in json.loads(task.arguments[1])]
@@ -120,12 +121,25 @@ def test_blocks_run_there_and_back_and_the_next_pair_begins_with_the_other_side(
 
 def test_a_pair_under_way_is_given_up_when_the_time_is_over() -> None:
     bench = Bench({}, {}, rows="ab")
-    left = iter([3.0] * 10 + [0.0] * 9)
+    left = iter([3.0] * 12 + [0.0] * 9)
     bench.pairs.left_s = lambda: next(left)
     with pytest.raises(BudgetSpent):
         bench.measure("ab")
     assert all(worker.timeouts == {3.0} for worker in bench.workers)  # the check's time ends before the row's limit
     assert [command for _, command, _ in bench.log][-4:] == [*[STOPPED] * 2, *[CLOSED] * 2]
+
+
+def test_a_process_that_is_not_ready_when_the_time_is_over_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(self: Scripted, task: Task, timeout_s: float) -> None:
+        assert timeout_s == 3.0
+        raise TimeoutError
+
+    bench = Bench({}, {}, rows="a")
+    bench.pairs.left_s = lambda: 3.0
+    monkeypatch.setattr(Scripted, "start", late)
+    with pytest.raises(BudgetSpent):
+        bench.measure("a")
+    assert [command for _, command, _ in bench.log] == [CLOSED] * 2
 
 
 def test_a_process_that_the_end_of_the_time_stops_is_no_failure_of_its_row() -> None:
