@@ -21,10 +21,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import beta
 from stamp import stamp, write_stamp
 
 from ctxbench.base.disk import read_text
+from ctxbench.base.statistics import rate_at_most
 
 ROOT = Path(__file__).resolve().parents[1]
 GATES = ROOT / "results" / "gate-cpu"
@@ -152,8 +152,7 @@ def false_alarms(gates: Mapping[str, Gate]) -> str:
     """Count of the rows of unchanged code that all gates called slower, with a bound."""
     plain = verdicts(gates.values(), slowed=False)
     count = plain.count("regressed")
-    # Clopper and Pearson's one-sided bound on the rate.
-    bound = float(beta.ppf(0.95, count + 1, len(plain) - count))
+    bound = rate_at_most(count, len(plain))
     return (
         f"Unchanged code was called a regression in {count} of {len(plain)} row verdicts, and ok in "
         f"{plain.count('ok')}. If the rows of one check were independent of each other, the rate would be at most "

@@ -159,3 +159,14 @@ def test_the_mark_of_a_row_stands_behind_its_name(tmp_path: Path) -> None:
     assert [row["name"] for row in run.rows] == ["dwconv [local: 7 x 7]"]
     (row,) = compact_table(run, Choice(columns=["params"])).rows
     assert row.cells[0].text == "DWCONV block [local: 7 x 7]"
+
+
+def test_what_a_row_takes_or_breaks_is_a_footnote_of_its_name(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
+    takes = Note("wrapped", {"takes": "[B, N, C]"})
+    add(folder, record("sa", notes=[takes]))
+    add(folder, record("linear"))
+    table = compact_table(open_run(folder.path), Choice(columns=["memory_train"]))
+    assert [row.cells[0].notes for row in table.rows] == [(1,), ()]
+    assert table.notes == (str(takes),)
+    assert r"\textsuperscript{1} The block takes {[}B, N, C{]}: " in render_latex(table)

@@ -13,16 +13,18 @@ from ctxbench.plugin import brought
 DRAWN = "drawn"
 # The codes of notes after which no verdict rests on a row's times, or on the row.
 DISTURBED, BROKEN = "disturbed", "broken_contract"
+# The code of a note on a block that takes another form than a map, whose copy to that form is a part of the row.
+WRAPPED = "wrapped"
 # The code of a note on work that a number does not include.
 LACKS = "lacks"
 # The code of a note on which share of a predicted time is in classes of kernels that nothing measured.
 UNMEASURED = "time_assumed"
 # Codes of notes that stand beside a row's name where there is room for a few words, and the words.
-SHORT = {BROKEN: "does not meet the contract", "mark": "{text}", "wrapped": "takes {takes}"}
+SHORT = {BROKEN: "does not meet the contract", "mark": "{text}", WRAPPED: "takes {takes}"}
 TEXTS: dict[str, str | tuple[str, str]] = {
     "remark": "{text}",
     "mark": "{text}",
-    "wrapped": (
+    WRAPPED: (
         "The block takes {takes}: ctxbench copies the map [B, C, H, W] to that layout. The copy is a part of this "
         "row's memory and times; memory and profile list it as the wrapper's layout."
     ),

@@ -207,6 +207,13 @@ def p_value_above(distance: float, error: float, count: int) -> float:
     return float(special.stdtr(count - 1, -distance / error))
 
 
+def rate_at_most(count: int, of: int) -> float:
+    """Clopper and Pearson's one-sided bound, at 95 %, on the rate of what was seen so often in independent trials."""
+    from scipy.stats import beta
+
+    return float(beta.ppf(0.95, count + 1, of - count)) if count < of else 1.0
+
+
 def holm(p_values: ArrayLike) -> FloatArray:
     """Holm's adjusted p values (A simple sequentially rejective procedure, 1979), in the order given."""
     array = np.asarray(p_values, dtype=np.float64)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ctxbench.base.notes import Note
+from ctxbench.base.notes import WRAPPED, Note
 from ctxbench.model.metric import Column, Measurement, Metric, Quantity, Unit
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def count(measurement: Measurement) -> None:
         *[note] * differs,
         *made,
         *counts_once,
-        *(Note("wrapped", {"takes": each}) for each in wrapped),
+        *(Note(WRAPPED, {"takes": each}) for each in wrapped),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxbench.base.errors import UsageError
+from ctxbench.base.notes import BROKEN, WRAPPED
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities, quantity
@@ -51,8 +52,8 @@ def compact_table(run: RunData, choice: Choice) -> Table:
     for row in records:
         found.setdefault((row["module"], *(row[name] for name in names)), []).append(row)
     rows = list(found.items())
-    filled = _labels(rows, names)
     units, notes = {each.key: unit_of(run, each, records) for each in chosen}, Footnotes()
+    filled = _labels(rows, names, notes)
     for each in chosen:
         filled += _columns(records, rows, each, units[each.key], notes)
     about = [(str(key[0]), str(group[0]["family"]), str(group[0]["status"])) for key, group in rows]
@@ -71,10 +72,14 @@ def compact_table(run: RunData, choice: Choice) -> Table:
     )
 
 
-def _labels(rows: NamedRecords, names: Sequence[str]) -> list[Filled]:
-    """Labels of a row: the module's title, and what else differs."""
-    titles = [f"{group[0]['title'] or group[0]['module']}{marks(group[0]['notes'])}" for _, group in rows]
-    filled: list[Filled] = [(TableColumn("module", "", "Module", "label"), [Cell(title) for title in titles])]
+def _labels(rows: NamedRecords, names: Sequence[str], notes: Footnotes) -> list[Filled]:
+    """Labels of a row: the module's title, with what stands beside a name as a mark or footnote; what else differs."""
+    titles = []
+    for _, group in rows:
+        beside = dict.fromkeys(str(note) for row in group for note in row["notes"] if note.code in (BROKEN, WRAPPED))
+        name = f"{group[0]['title'] or group[0]['module']}{marks(group[0]['notes'])}"
+        titles.append(Cell(name, notes=tuple(map(notes.number, beside))))
+    filled: list[Filled] = [(TableColumn("module", "", "Module", "label"), titles)]
     for place, name in enumerate(names, 1):
         cells = [Cell("" if key[place] is None else str(key[place])) for key, _ in rows]
         filled.append((TableColumn(name, "", name.replace("_", " "), "label"), cells))

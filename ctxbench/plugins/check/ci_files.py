@@ -13,7 +13,7 @@ from ctxbench.base.texts import one_line
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult
 from ctxbench.plugins.check.rows import PREDICTED, RowVerdict
 from ctxbench.plugins.check.self_test import SelfTest
-from ctxbench.plugins.check.tables import exact_table, row_table
+from ctxbench.plugins.check.tables import exact_table, row_table, spread_table
 from ctxbench.plugins.check.texts import (
     TONES,
     accepting,
@@ -26,6 +26,7 @@ from ctxbench.plugins.check.texts import (
     remarks,
     row_label,
     self_test_counts,
+    self_test_summary,
     summary,
     title_of,
     word_counts,
@@ -103,8 +104,11 @@ def junit(result: GateResult) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suites, encoding="unicode")}\n'
 
 
-def markdown(result: GateResult) -> str:
-    """The result as GitHub-flavoured Markdown, the worst rows first and many that are ok folded away."""
+def markdown(result: GateResult, tested: SelfTest | None = None) -> str:
+    """The result as GitHub-flavoured Markdown, the worst rows first and many that are ok folded away.
+
+    Below it stands what the self-test `tested` that it comes from says of the machine.
+    """
     rows = worst_first(result.rows)
     fine = [row for row in rows if word_of(row) == "ok"]
     folded = fine if len(fine) > UNFOLDED else []
@@ -117,6 +121,8 @@ def markdown(result: GateResult) -> str:
         heading = f"<details><summary>{len(folded)} rows that are ok</summary>"
         parts += [heading, render_markdown(row_table(result, folded, reasons=True)), "</details>"]
     parts += [paragraph(line) for line in remarks(result)]
+    if tested:
+        parts += [render_markdown(spread_table(tested)), *self_test_summary(tested)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 

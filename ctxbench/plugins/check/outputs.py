@@ -27,14 +27,14 @@ def emit(
 ) -> None:
     """Print the table, write the files that are asked for, and tell GitHub Actions where `environ` says it runs there.
 
-    The JSON has the figures of the self-test `tested` that the result comes from.
+    JSON and Markdown have the figures of the self-test `tested` that the result comes from.
     UsageError, after all that could be written, if a file cannot be.
     """
     _show(result, console, in_actions=environ.get("GITHUB_ACTIONS") == "true")
     files: list[tuple[Path | None, Literal["w", "a"], Callable[[GateResult], str]]] = [
         (junit_path, "w", junit),
         (json_path, "w", partial(as_json, tested=tested)),
-        (markdown_path, "w", markdown),
+        (markdown_path, "w", partial(markdown, tested=tested)),
     ]
     if environ.get("GITHUB_STEP_SUMMARY"):
         files.append((Path(environ["GITHUB_STEP_SUMMARY"]), "a", markdown))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ctxbench.base.number import fixed, significant
+from ctxbench.base.statistics import rate_at_most
 from ctxbench.base.texts import counted, listed, one_line
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
@@ -89,7 +90,9 @@ def self_test_summary(tested: SelfTest) -> list[str]:
     counts = self_test_counts(tested)
     rows = counted(counts["unchanged"], "unchanged row")
     undecided = f", {counts['undecided']} inconclusive" if counts["undecided"] else ""
-    lines = [f"{counts['false_alarms']} of {rows} called regressed{undecided}."]
+    alarms = f"{counts['false_alarms']} of {rows} called regressed{undecided}"
+    bound = percent(rate_at_most(counts["false_alarms"], counts["unchanged"]))
+    lines = [f"{alarms}. If the rows are independent, the rate is at most {bound}, with 95 % confidence."]
     if counts["injected"]:
         lines.append(f"{counts['found']} of {counted(counts['injected'], 'injected slowdown')} found.")
     spreads = [spread.deviation for spread in tested.spreads if spread.deviation is not None]

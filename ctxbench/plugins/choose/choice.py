@@ -191,7 +191,11 @@ def answer(
     for text in dict.fromkeys(map(conditions_of, found)):
         yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB{whose} on CUDA, {times}"
         yield from _by_kind([each for each in found if conditions_of(each) == text], limit, devices)
-        yield "=: statistically tied with the fastest one that fits on this device."
+        yield (
+            "=: not told apart from the fastest one that fits on this device: the band of the ratio of both times "
+            "holds 1. It is narrower for blocks of the same kinds of kernels, so one without the mark may stand above "
+            "one with it."
+        )
         if any(time.unknown for each in found for time in each.times.values()):
             yield (
                 f"{NOT_KNOWN}: no time is shown, for the reason next to it; its place in the order is predicted. What "

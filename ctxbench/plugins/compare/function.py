@@ -143,7 +143,9 @@ def compare(
         on_part(f"left out: {', '.join(broken)}; {comparison.AS_IT_IS}")
     cases, seconds = comparison.expected_s(plan.suite)
     duration = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} s"
-    on_part(f"{cases} cases: about {duration}, more where a pass is longer than the time for samples")
+    on_part(
+        f"{cases} cases: about {duration} on a machine at rest, more where a pass is longer than the time for samples"
+    )
     finished = comparison.measure(
         plan, environment, broken=broken if anyway else (), reuse=earlier,
         marks={each: comparison.marks_of(found) for each, found in checked.items()},

@@ -22,7 +22,7 @@ from gate_results import (
     shown,
 )
 
-from ctxbench.plugins.check import terminal, texts
+from ctxbench.plugins.check import ci_files, terminal, texts
 from ctxbench.plugins.check.power import Spread
 from ctxbench.plugins.check.result import ExactChange, ExitCode
 from ctxbench.plugins.check.rows import RowKey
@@ -135,13 +135,24 @@ def test_the_self_test_at_80_columns() -> None:
         "sa    train         -   0.5 %    6.0 %",
         "ham   train         -       -        -",
         "",
-        "0 of 2 unchanged rows called regressed, 1 inconclusive.",
+        "0 of 2 unchanged rows called regressed, 1 inconclusive. If the rows are",
+        "independent, the rate is at most 77.6 %, with 95 % confidence.",
         "1 of 1 injected slowdown found.",
         "Spread between pairs: median 0.9 %, largest 1.2 %.",
         "Smallest slowdown that 95 of 100 checks with this budget find: median 7.0 %,",
         "largest 8.0 %.",
         "The spread of 1 row with fewer than two pairs is not known.",
     ]
+
+
+BOUND = "If the rows are independent, the rate is at most {} %, with 95 % confidence."
+
+
+def test_the_markdown_of_a_self_test_says_what_the_machine_decides() -> None:
+    written = ci_files.markdown(TESTED.result, TESTED)
+    assert "| sa | infer | 10.0 % | 1.2 % | 8.0 % |" in written
+    assert written.endswith("\n\n".join(texts.self_test_summary(TESTED)) + "\n")
+    assert written.startswith(ci_files.markdown(TESTED.result))
 
 
 def test_a_self_test_counts_alarms_and_what_was_missed() -> None:
@@ -156,14 +167,14 @@ def test_a_self_test_counts_alarms_and_what_was_missed() -> None:
     counts = {"unchanged": 1, "false_alarms": 1, "undecided": 0, "injected": 2, "found": 0}
     assert texts.self_test_counts(tested) == counts
     assert texts.self_test_summary(tested)[:2] == [
-        "1 of 1 unchanged row called regressed.",
+        "1 of 1 unchanged row called regressed. " + BOUND.format(100.0),
         "0 of 2 injected slowdowns found.",
     ]
 
 
 def test_a_self_test_says_that_the_budget_is_too_short() -> None:
     assert texts.self_test_summary(self_test(Spread(OK.row, 0.0, 0.012, None))) == [
-        "0 of 1 unchanged row called regressed.",
+        "0 of 1 unchanged row called regressed. " + BOUND.format(95.0),
         "Spread between pairs: median 1.2 %, largest 1.2 %.",
         "The budget is too short to find a slowdown of any size.",
     ]
