@@ -14,7 +14,10 @@ IS_HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 HASHED = $(if $(IS_HASHED),$(BIN)/pip install --quiet --require-hashes --no-deps --requirement $(1) && $(PIP) --no-build-isolation,$(PIP))
 IN_COPY := cd .tracked && "$(CURDIR)/.venv/tracked/bin/python"
 QUICK := not processes and not timing and not slow and not long
-PARALLEL := -n 2 --dist loadscope --no-loadscope-reorder
+# A test waits for processes at times: one worker more than there are cores, at most eight, each with about a GB.
+WORKERS = $(shell cores=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((cores < 7 ? cores + 1 : 8)))
+BY_FILE := --dist loadscope --no-loadscope-reorder
+PARALLEL = -n $(WORKERS) $(BY_FILE)
 DRAWN := export CTXBENCH_TEST_CASES=$${CTXBENCH_TEST_CASES:-drawn}
 # Tests with a mark, without reading the files that have none.
 marked = $(IN_COPY) -m pytest -m $(1) $$(grep -rl --include="test_*.py" "pytest.mark.$(1)" tests)
@@ -27,8 +30,8 @@ table3: .venv/.installed
 tracked: .venv/.dev
 	@$(BIN)/python tests/tracked.py
 
-# First the tests that any load may delay, side by side; then those that judge real times, alone. Of walks over many blocks,
-# plugins or cases those of changed files and a fifth of the others, drawn by the day; CTXBENCH_TEST_CASES=all has all.
+# First the tests that any load may delay, side by side; then those that judge real times, alone. Of tests with four cases
+# and more those of changed files and a fifth of the others, drawn by the day; CTXBENCH_TEST_CASES=all has all.
 test: tracked
 	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long" --ignore tests/science
 	$(call marked,timing)
@@ -49,7 +52,7 @@ long: tracked
 
 # Of the same tests those that start no process and take no seconds, without reading the files that have none.
 quick: tracked
-	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "$(QUICK)" \
+	$(DRAWN); $(IN_COPY) -m pytest -n 2 $(BY_FILE) -m "$(QUICK)" \
 	    $$(grep -rLE --include="test_*.py" "^pytestmark = \[?pytest.mark.(slow|processes|long)" tests)
 
 check: lint test science long site
@@ -66,7 +69,7 @@ lint: tracked
 # ultralytics, public packages of blocks. LiteRT, which wants an older typing_extensions than selenium, is left out.
 extras: tracked
 	$(PIP) --editable ".[onnx,openvino,executorch,coreml,networks,detectors,public,cudnn]"
-	$(call marked,extra) -n 2
+	$(DRAWN); $(call marked,extra) -n 2
 
 # The tests of what the authors alone run, with what it needs; see research/README.md.
 research: .venv/.research tracked
@@ -90,7 +93,7 @@ site: tracked
 # versions of all that pyproject.toml allows: another pair each day.
 PAIRS := 3.12:2.13.0 3.13:2.13.0 3.12:2.14.1 3.11:floors
 other-python: tracked
-	cd .tracked && TESTS="$(QUICK)" bash benchmarks/matrix.sh $(word $(shell echo $$(($$(date +%j | sed 's/^0*//') % 4 + 1))),$(PAIRS))
+	$(DRAWN); cd .tracked && TESTS="$(QUICK)" bash benchmarks/matrix.sh $(word $(shell echo $$(($$(date +%j | sed 's/^0*//') % 4 + 1))),$(PAIRS))
 
 # The tests under other versions of Python and torch; takes several GB and a while for each.
 matrix: tracked

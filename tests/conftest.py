@@ -138,7 +138,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Choose the machine: the real one for tests that judge real times, which are then the only ones.
 
     The files whose tests take long come first; the others with those first that start processes, or in the order of a
-    seed. `make test` draws the cases of long walks (`drawn_cases.py`).
+    seed. `make test` draws the cases of tests that have many (`drawn_cases.py`).
     """
     if gone := {*importlib.import_module("drawn_cases").left_out(items)}:
         items[:] = [item for item in items if item not in gone]
@@ -193,7 +193,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
     if os.environ.get("CTXBENCH_TEST_CASES") == "drawn":
-        terminalreporter.write_line("walks over many cases: a fifth, drawn by the day; CTXBENCH_TEST_CASES=all for all")
+        terminalreporter.write_line(
+            "of tests with many cases: a fifth, drawn by the day; CTXBENCH_TEST_CASES=all for all"
+        )
     for name, what in ((ORDER, "the order of the files"), (SAMPLE, "the sample of generated trials")):
         if name in os.environ:
             terminalreporter.write_line(f"{what}: {name}={os.environ[name]}")

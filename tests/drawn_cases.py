@@ -1,6 +1,8 @@
-"""Of the walks over many cases: those of changed files, and a fifth of the others, drawn by the day.
+"""Of tests with many cases: those of changed files, and a fifth of the others, drawn by the day.
 
-A walk is a test that runs once for each block, plugin, suite or published table, or one that has the mark `drawn`.
+A test that runs once for each block, plugin, suite or published table is a walk over these: the same ones are drawn for
+all walks. Of other tests with MANY cases, and of those that have the mark `drawn`, a fifth is drawn for each, unless a
+file that their own file or folder, or the mark, is named after has changed.
 `make test` asks for it by CTXBENCH_TEST_CASES=drawn. CI asks for all, as does pytest itself.
 """
 
@@ -22,8 +24,12 @@ from ctxbench.plugin import plugins
 ROOT = Path(__file__).parents[1]
 VARIABLE = "CTXBENCH_TEST_CASES"
 PART = 5
+# Of fewer cases each is tried.
+MANY = 4
 # A test with fewer blocks, plugins, suites or tables is about these.
-MANY = 10
+MANY_NAMES = 10
+# Files that a commit changes.
+MOST = 100
 
 
 def blocks() -> list[str]:
@@ -48,10 +54,17 @@ def drawn(names: Sequence[str], seed: str) -> list[str]:
 
 
 def _changed() -> set[str]:
-    """Stems and folders of the files that the working tree or the last commit changed; none without its history."""
-    command = ["git", "diff", "--name-only", "HEAD~1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    paths = [PurePosixPath(name) for name in done.stdout.splitlines()]
+    """Stems and folders of the files that the working tree or the last commit changed; none without its history.
+
+    A last commit with more than MOST files is many in one, and says nothing about what is under way.
+    """
+    paths: list[PurePosixPath] = []
+    for since in ("HEAD~1", "HEAD"):
+        command = ["git", "diff", "--name-only", since]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        paths = [PurePosixPath(name) for name in done.stdout.splitlines()]
+        if len(paths) <= MOST:
+            break
     return {part for path in paths for part in (path.stem, *path.parts[:-1])}
 
 
@@ -71,14 +84,20 @@ def left_out(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     day = datetime.now(UTC).date().isoformat()
     names, today, changed = {*known()}, kept(day), _changed()
     gone = []
-    for walk in walks.values():
-        if mark := walk[0].get_closest_marker("drawn"):
-            if not {walk[0].path.stem, *mark.args} & changed:
-                cases = changed | {*drawn(sorted(map(_case, walk)), day)}
-                gone += [item for item in walk if not {_case(item), *_texts(item)} & cases]
-        elif len({name for item in walk for name in _texts(item) & names}) > MANY:
+    for name, walk in walks.items():
+        mark = walk[0].get_closest_marker("drawn")
+        if not mark and len({text for item in walk for text in _texts(item) & names}) > MANY_NAMES:
             gone += [item for item in walk if (own := _texts(item) & names) and not own & today]
+        elif (mark or len(walk) >= MANY) and not _about(walk[0]) & changed:
+            cases = changed | {*drawn(sorted(map(_case, walk)), f"{day} {name}")}
+            gone += [item for item in walk if not {_case(item), *_texts(item)} & cases]
     return gone
+
+
+def _about(item: pytest.Item) -> set[str]:
+    """Stems and folders of files with which all cases of a test are tried: words of its file's name, its folder."""
+    marked = [name for mark in item.iter_markers("drawn") for name in mark.args]
+    return {item.path.stem, item.path.parent.name, *item.path.stem.split("_"), *marked} - {"test", "tests"}
 
 
 def _case(item: pytest.Item) -> str:

@@ -278,7 +278,6 @@ class Block(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.drawn("api")
 @pytest.mark.parametrize("name", [name for name in dir(ctxbench) if inspect.isfunction(getattr(ctxbench, name))])
 @pytest.mark.usefixtures("shared_server")
 def test_the_example_in_a_docstring_runs(

@@ -132,7 +132,6 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return runs
 
 
-@pytest.mark.drawn("report")
 @pytest.mark.parametrize("sheet", [PAGE, COLUMN], ids=["page", "column"])
 @pytest.mark.parametrize("name", ["cost", "pareto", "published", "split", "memory", "samples"])
 def test_two_runs_with_long_names_are_readable(
@@ -151,7 +150,6 @@ def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_of(tmp_path_factory.mktemp("thirty"), sorted([*built_in()][-29:] + others), "A title of some length")
 
 
-@pytest.mark.drawn("report")
 @pytest.mark.parametrize(
     ("name", "titles", "sheet"),
     [

@@ -3,7 +3,8 @@
 `python tests/under_load.py [PYTEST ARGUMENT]...`: in the copy of the tracked files, once beside a busy loop on each
 core, with the files in a random order, then once while the tests and all that they start are stopped (SIGSTOP) for
 half of the time. Without arguments it starts `make test science` and `make long` side by side, and at half speed what
-waits for processes most, beside the tests for other processors (`under_caps.py`). Needs Linux and nothing else, no
+waits for processes most, beside the tests for other processors (`under_caps.py`), of tests with many cases those of
+changed files and a fifth. Needs Linux and nothing else, no
 cgroup and no rights.
 """
 
@@ -96,6 +97,8 @@ def main() -> int:
         ended.append(subprocess.Popen(all_tests, env=environment, cwd=COPY))
         ended[-1].wait()
     print("at half speed", flush=True)
+    if not chosen:  # all cases have just run
+        environment["CTXBENCH_TEST_CASES"] = "drawn"
     files = [] if chosen else [f"tests/{name}" for name in FILES]
     with contextlib.ExitStack() as stack:
         ended += [stack.enter_context(beside(each, environment)) for each in others[1:]]

@@ -27,6 +27,7 @@ from ctxbench.worker.questions import Emit, answer, function_of, reported
 _BY_EACH_CHILD = (
     "ctxbench.base.statistics", "ctxbench.meta.built", "ctxbench.registry.layout", "ctxbench.registry.slot",
     "ctxbench.table.numbers", "numpy.fft", "numpy.ma", "numpy.random", "numpy.typing", "psutil",
+    "torch.utils._device",
 )  # fmt: skip
 # The modules that were imported before the code of any case; in one process for all, none is known.
 _before_the_fork: set[str] = set()

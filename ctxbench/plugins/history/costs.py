@@ -149,11 +149,11 @@ def _walk(
     oldest, whose files no commit of the range changed, that commit itself stands there.
     """
     places = {commit.name: index for index, commit in enumerate(every)}
-    named = named_files(suite)
+    named, cache = named_files(suite), Cache("history")
     index = 0
     for number in range(last):
         shown.stage(f"commit {number + 1} of at most {last}: {every[index].short} {every[index].subject}")
-        costs, missing = _costs(here, every[index], suite, adapters)
+        costs, missing = _costs(here, every[index], suite, adapters, cache)
         if number == 0 and missing and not costs.numbers and all(each.startswith(WRONG) for each in missing):
             raise UsageError(missing[0].removeprefix(WRONG))
         changed = places.get(last_change(here, every[index].name, {*costs.files, *named} - adapters.keys()), len(every))
@@ -194,14 +194,16 @@ class CommitCosts:
     files: list[str] = field(default_factory=list)
 
 
-def _costs(here: Tree, commit: Commit, suite: Suite, adapters: Mapping[str, bytes]) -> tuple[CommitCosts, list[str]]:
+def _costs(
+    here: Tree, commit: Commit, suite: Suite, adapters: Mapping[str, bytes], cache: Cache
+) -> tuple[CommitCosts, list[str]]:
     """Costs of each case at a commit, and reasons for modules or cases without any."""
     file = suite.file
     named = [*file.axes.device, *(str(case["device"]) for case in file.cases if "device" in case)]
     digests = {path: hashlib.sha256(content).hexdigest() for path, content in adapters.items()}
     asked = json.dumps([commit.name, file.model_dump(mode="json"), digests], sort_keys=True).encode()
     sheets = sheets_key(name for name in named if name != "auto")
-    cache, key = Cache("history"), asked + sheets + installed_key()
+    key = asked + sheets + installed_key()
     if kept := cache.read(key):
         return CommitCosts(**json.loads(kept)), []
     with baseline_tree(here, commit.name, adapters) as tree:

@@ -17,13 +17,13 @@ class AtPlaces(Settings):
 
 def count(measurement: Measurement) -> None:
     """Report a row's place, and what ultralytics adds for the block there, if the run is of places."""
+    settings, case = AtPlaces.of(measurement.settings), measurement.case
+    if settings.place_side is None or case.network:
+        return
     from ctxbench.plugins.macs.tools.calls import Calls
     from ctxbench.plugins.macs.tools.reading import reading
     from ctxbench.plugins.macs.watch import UncountableError
 
-    settings, case = AtPlaces.of(measurement.settings), measurement.case
-    if settings.place_side is None or case.network:
-        return
     measurement.report({"place": settings.place_names.get(SHAPE.id_text(case.shape), "")})
     calls = Calls(measurement.on_meta[0], case.shape)
     with suppress(UncountableError):  # the count of MACs says why

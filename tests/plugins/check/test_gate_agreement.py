@@ -102,7 +102,6 @@ TWELVE: dict[str, tuple[str, set[str], ExitCode]] = {
 LATENCY = {"5 % slower": 0.05, "10 % slower": 0.1, "20 % slower": 0.2, "faster": -0.2}
 
 
-@pytest.mark.drawn("check")
 @pytest.mark.parametrize("name", check_commits.COMMITS)
 def test_twelve_commits(compare: Compare, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(FakePairs, "changes", {"MyContext infer": LATENCY.get(name, 0.0)})
@@ -116,7 +115,6 @@ def test_twelve_commits(compare: Compare, monkeypatch: pytest.MonkeyPatch, name:
     assert result.exit_code == code
 
 
-@pytest.mark.drawn("check")
 @pytest.mark.parametrize(
     ("old", "new", "verdict", "reason"),
     [

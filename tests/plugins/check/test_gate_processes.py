@@ -167,7 +167,6 @@ def test_a_change_at_the_margin_is_called_as_rarely_as_alpha_says(processes: int
 
 
 @pytest.mark.slow
-@pytest.mark.drawn("check")
 @pytest.mark.parametrize(
     ("jitter", "change", "found"), [(0.005, 0.1, 0.99), (0.01, 0.1, 0.9), (0.01, 0.2, 0.99), (0.03, 0.3, 0.95)]
 )

@@ -402,7 +402,6 @@ def test_many_rows_at_the_tolerance_rarely_fail_the_gate() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.drawn("check")
 @pytest.mark.parametrize(
     ("series", "change", "found"),
     [
@@ -420,7 +419,6 @@ def test_a_slowdown_is_found_in_five_minutes(series: Series, change: float, foun
 
 
 @pytest.mark.slow
-@pytest.mark.drawn("check")
 @pytest.mark.parametrize(
     ("series", "rows", "budget_s", "decided"),
     [

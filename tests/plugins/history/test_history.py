@@ -231,7 +231,7 @@ def keys_of_each_input(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
     def key(commit_name: str = "a", file: Any = usual, adapter: bytes = b"") -> bytes:
         commit = Commit(commit_name, "day", "subject")
-        made._costs(Tree(root, "here"), commit, replace(SUITE, file=file), {"wrap.py": adapter})
+        made._costs(Tree(root, "here"), commit, replace(SUITE, file=file), {"wrap.py": adapter}, Cache("history"))
         return known[-1]
 
     yield "nothing", key()

@@ -29,7 +29,6 @@ def network(block: str, function: str, shape: Shape, **hparams: int) -> nn.Modul
 
 
 @pytest.mark.slow
-@pytest.mark.drawn("networks")
 @pytest.mark.parametrize("block", ["identity", *HEADS])
 def test_training_gives_a_loss_and_inference_the_logits(block: str) -> None:
     shape = (2, 3, 33, 49)

@@ -62,7 +62,7 @@ def test_every_module_of_the_registry_meets_the_contract(key: str) -> None:
 
 @pytest.mark.slow
 def test_the_good_module_passes_everything() -> None:
-    results = list(run_checks(subject_of(broken.Base)))
+    results = assert_context_module(broken.Base, channels=8)
     assert {result.name: result.outcome for result in results if result.outcome != "passed"} == {
         "typed hyper-parameters": "not applicable",
         "closed forms": "not applicable",
@@ -305,8 +305,7 @@ def test_difference_is_relative_and_infinite_for_nan() -> None:
 
 
 @pytest.mark.slow
-def test_the_pytest_helper_passes_a_good_module_and_names_what_is_broken() -> None:
-    assert all(not result.broken for result in assert_context_module(broken.Base, channels=8))
+def test_the_pytest_helper_names_what_is_broken() -> None:
     with pytest.raises(AssertionError) as caught:
         assert_context_module(broken.Random, channels=8)
     assert str(caught.value).startswith("Random does not meet the contract\nbatch items: item 0 of the batch changes")
