@@ -101,7 +101,8 @@ def test_memory_and_the_largest_batch_ask_too() -> None:
     shown = memory(case_on("meta"), "infer", "cuda", None, "sum", "", None, card)
     assert shown[0].value is not None
     assert shown[0].value.value == record_on("h200").get("memory_infer_predicted_bytes")
-    image, infer = replace(case_on("meta"), shape=(1, 32, 128, 128)), ("infer", "cuda", 128 * 2**20)
+    image = Case("lka", registry.get("lka").reference, {}, (1, 32, 128, 128), device="meta")
+    infer = ("infer", "cuda", 128 * 2**20)
     batches = [largest(image, *infer, cards) for cards in ([], ["t4"], ["t4", "h200"], ["h200"])]  # type: ignore[arg-type]  # of words
     assert batches[0] > batches[1] > batches[2] == batches[3] > 0
 
