@@ -1,4 +1,4 @@
-"""Where a side is no multiple of the window, Swin of timm attends across the borders of the map."""
+"""Swin of timm attends across the borders of the map where a side is no multiple of the window."""
 
 import torch
 from timm.models.swin_transformer import SwinTransformerBlock
