@@ -30,6 +30,13 @@ def backbone(name: str, **settings: Any) -> Any:
     return timm().create_model(name, pretrained=False, **settings)
 
 
+def merged(*, name: str) -> nn.Module:
+    """A model of timm for inference, whose batch norms are a part of the layers before them."""
+    library = timm()
+    found: nn.Module = library.utils.reparameterize_model(backbone(name).eval())
+    return found
+
+
 class Segmentation(nn.Module):
     """[B, 3, H, W] to [B, classes, H, W]: the last map of the backbone, the module in a head, classes for each pixel.
 

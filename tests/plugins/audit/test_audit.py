@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import Done, need_torchvision
 from report_data import published
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
+from ctxbench.meta.on_meta import on_meta
+from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import Printed
 from ctxbench.model.read_suite import read_published
+from ctxbench.networks._parts import backbone
 from ctxbench.plugins.audit import finding, function
 from ctxbench.plugins.audit import recounted as form
 from ctxbench.plugins.audit.counts import BlockCounts
@@ -26,6 +30,7 @@ from ctxbench.plugins.audit.recounted import COUNTS as COUNTED
 from ctxbench.plugins.audit.recounted import RecountedTable
 from ctxbench.plugins.audit.table import audit_table, summary
 from ctxbench.plugins.audit.verdicts import judge
+from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.table.result import Stopped
 
 ROOT = Path(__file__).parents[3]
@@ -527,6 +532,25 @@ def test_the_stored_findings_are_those_of_today(command: Command, tmp_path: Path
     out = tmp_path / "findings.csv"
     assert command("audit", stored.stem, "--out", out).returncode == 0
     assert finding.read(out) == finding.read(stored)
+
+
+NETWORKS = re.findall(
+    r"^\| `(\w+)` \| (\d+) \| ([\d,]+) \| ([\d,]+) \|",
+    (ROOT / "docs" / "plugins" / "audit.md").read_text(encoding="utf-8"),
+    re.M,
+)
+
+
+def test_the_page_counts_four_networks() -> None:
+    assert len(NETWORKS) == 4
+
+
+@pytest.mark.extra("networks")
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "side", "params", "macs"), NETWORKS)
+def test_the_page_s_counts_of_networks_are_those_of_timm(name: str, side: str, params: str, macs: str) -> None:
+    model, x = on_meta(backbone(name).eval()), torch.empty(1, 3, int(side), int(side), device="meta")
+    assert (f"{count_params(model):,}", f"{count_macs(model, x).macs:,}") == (params, macs)
 
 
 @pytest.mark.extra("networks")

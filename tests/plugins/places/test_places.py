@@ -256,6 +256,30 @@ def test_all_places_of_a_network_are_one_table_whose_ratios_are_within_a_place(
     assert "no other row of its place is known" in done.stdout
 
 
+PAGE = Path(__file__).parents[3] / "docs" / "plugins" / "places.md"
+QUESTIONS = re.findall(
+    r"^\| .*\]\(https://.* \| `ctxbench (.*)` \| .*`([0-9.,]+)`.* \|$", PAGE.read_text("utf-8"), re.M
+)
+
+
+@pytest.mark.plugin("compare", "show")
+@pytest.mark.slow
+@pytest.mark.drawn("places", "compare", "macs")
+@pytest.mark.parametrize(("arguments", "figure"), QUESTIONS, ids=[asked for asked, _ in QUESTIONS])
+def test_the_page_s_answers_to_questions_are_those_of_the_commands(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, figure: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    out = ("--out", tmp_path / "run") if arguments.startswith("compare") else ()
+    done = command(*arguments.split(), *out)
+    assert done.returncode == 0
+    assert figure in done.stdout.split()
+
+
+def test_the_page_answers_five_questions() -> None:
+    assert len(QUESTIONS) == 5
+
+
 @pytest.mark.plugin("compare")
 @pytest.mark.parametrize(
     ("asked", "words"),
