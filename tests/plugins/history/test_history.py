@@ -147,7 +147,7 @@ def test_a_wrapper_of_the_working_tree_is_in_each_commit(names: list[str], ask: 
 
 
 def test_ctrl_c_leaves_what_is_counted(names: list[str], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = [made.CommitCosts({"Mine": {"params": [2]}})]
+    counted = [COUNTED]
     monkeypatch.setattr(made, "_costs", lambda *_: (counted.pop(), []) if counted else interrupt())
     with pytest.raises(Stopped, match="interrupted; 1 of at most 20 commits are counted, and are kept") as stop:
         function.history("module.py:Mine")
@@ -217,6 +217,7 @@ def test_a_commit_whose_module_reads_what_is_outside_of_it_is_counted_each_time(
         assert params.points[0].number.value == width
 
 
+COUNTED = made.CommitCosts({"Mine": {"params": [2]}})
 SUITE = load("ci", Overrides(modules=["module.py:Mine"], conditions={"shape": [(1, 16, 8, 8)]}))
 
 
@@ -294,6 +295,7 @@ def test_a_damaged_entry_is_counted_anew(
         return counted[0]
 
     monkeypatch.setattr(made, "_counted", count_once)
+    monkeypatch.setattr(made, "baseline_tree", lambda here, name, adapters: nullcontext(here))
     first = ask("HEAD", 1)
     (path,) = (tmp_path / "cache" / "history").glob("*/*")
     for number, damage in enumerate(DAMAGES, 2):
@@ -308,8 +310,9 @@ def test_a_damaged_entry_is_counted_anew(
 @pytest.mark.parametrize(
     ("span", "last", "indices"), [("HEAD", 2, [4, 5]), ("HEAD~3", 2, [1, 2]), ("HEAD~3..HEAD~2", 20, [3])]
 )
-def test_the_range(names: list[str], ask: Ask, span: str, last: int, indices: list[int]) -> None:
-    assert [names.index(each.name) for each in ask(span, last).commits] == indices
+def test_the_range(names: list[str], monkeypatch: pytest.MonkeyPatch, span: str, last: int, indices: list[int]) -> None:
+    monkeypatch.setattr(made, "_costs", lambda *asked: (COUNTED, []))
+    assert [names.index(each.name) for each in history(SUITE, span, last).commits] == indices
 
 
 @pytest.mark.parametrize(
@@ -336,7 +339,10 @@ def run_at(path: Path, name: str, factor: float, **machine: Any) -> Path:
     return path
 
 
-def test_times_of_runs_stand_at_their_commits(names: list[str], ask: Ask, tmp_path: Path) -> None:
+def test_times_of_runs_stand_at_their_commits(
+    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(made, "_costs", lambda *asked: (COUNTED, []))
     runs = [
         run_at(tmp_path / "a", names[1], 1.0),
         run_at(tmp_path / "b", names[2], 1.001),
@@ -344,7 +350,7 @@ def test_times_of_runs_stand_at_their_commits(names: list[str], ask: Ask, tmp_pa
         run_at(tmp_path / "d", names[5], 4.0, cpu="another"),
         run_at(tmp_path / "e", f"{names[5]}+changes", 4.0),
     ]
-    found = ask(runs=runs)
+    found = history(SUITE, runs=runs)
     (times,) = [series for series in found.series if series.quantity == "latency_infer"]
     assert [point.index for point in times.points] == [1, 2, 3, 5]
     (step,) = [step for step in found.steps() if step.series is times]
