@@ -4,6 +4,7 @@ from ctxbench.api import Run as Run
 from ctxbench.api import load as load
 from ctxbench.api import run as run
 from ctxbench.base.errors import UsageError as UsageError
+from ctxbench.plugins.audit.card import card as card
 from ctxbench.plugins.audit.function import audit as audit
 from ctxbench.plugins.check.function import check as check
 from ctxbench.plugins.choose.function import choose as choose

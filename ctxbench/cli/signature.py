@@ -46,7 +46,7 @@ def command_of(function: Callable[..., Any], **options: Any) -> Callable[[Callab
             for each, hows in asked:
                 texts = {name: given.pop(name) for name in hows}
                 texts_of = {name: text for name, text in texts.items() if text not in (None, [])}
-                beside = {name: [arguments[other] for other in hows[name].beside] for name in texts_of}
+                beside = {name: [arguments.get(other) for other in hows[name].beside] for name in texts_of}
                 found = {name: hows[name].argument(text, *beside[name]) for name, text in texts_of.items()}
                 if each.name in hows:
                     arguments |= found or ({each.name: None} if each.default is _REQUIRED else {})

@@ -69,7 +69,7 @@ class PublishedKeys(BaseModel):
     """Keys of a table or a row, without its RECOUNT: who recounts it has, and checks, these in a subclass."""
 
     model_config = STRICT
-    RECOUNT: ClassVar[Sequence[str]] = ("counts",)
+    RECOUNT: ClassVar[Sequence[str]] = ("counts", "tool")
 
     @model_validator(mode="before")
     @classmethod

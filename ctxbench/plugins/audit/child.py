@@ -57,14 +57,22 @@ class _Parts:
             "macs_train": lambda: count_training_macs(self._model, self._x).macs,
         }
         self._calls = Calls(self._model, self._x.shape)
-        for tool, name in TOOLS.items():
+        for tool, name in TOOLS["macs"].items():
             self._known[name] = partial(reading(tool).count, self._calls)
+        for tool, name in TOOLS["params"].items():
+            self._known[name] = partial(self._params, tool)
         for mode in MODES:
             self._known[f"memory_{mode}"] = partial(self._peak, mode, "cuda")
             self._known[f"memory_{mode}_2020"] = partial(self._peak, mode, "cuda-2020")
 
     def _peak(self, mode: Mode, device: MemoryDevice) -> int:
         return predict_peak(self._model, self._x, mode=mode, device=device).allocated_bytes
+
+    def _params(self, tool: str) -> int:
+        found = reading(tool).params(self._calls)
+        if found is None:
+            raise UncountableError(f"{tool} prints no number of parameters")
+        return found
 
     def count(self, name: str) -> int:
         return self._known[name]()

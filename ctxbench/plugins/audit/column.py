@@ -1,9 +1,11 @@
 """The convention of a column: the one that makes more than half of its figures equal, or the counter that does."""
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
+from ctxbench.base.texts import counted
 from ctxbench.plugins.audit.conventions import OF_PRODUCTS, PRODUCTS, TOOLS, Changes, as_counted_by
 from ctxbench.plugins.audit.figure import PublishedFigure
 
@@ -11,6 +13,8 @@ from ctxbench.plugins.audit.figure import PublishedFigure
 EVIDENCE = 2
 # How near other figures are that might have stood in a figure's place.
 NEAR = Fraction(1, 10)
+# A counter that the source does not name is no evidence where so many of the figures near would fit one, too.
+MOST_BY_CHANCE = Fraction(1, 10)
 
 
 def convention_of(figures: Sequence[PublishedFigure]) -> Changes | None:
@@ -32,27 +36,31 @@ def convention_of(figures: Sequence[PublishedFigure]) -> Changes | None:
 
 
 def counters_of(figures: Sequence[PublishedFigure], other: Changes | None) -> list[Changes]:
-    """Counters by whose conventions most figures are equal, more than half.
+    """Counters by whose conventions most figures are equal, more than half; of one count alone, conventions, too.
 
-    They have to explain two different counts that the `other` convention (None: there is none) does not. The counter
-    of products is named where it explains all figures: beside that of products, or alone if that explains fewer.
+    What they explain and the `other` convention (None: there is none) does not has to be more than most figures of so
+    few digits would find. The counter of products is named where it explains all figures: beside that of products, or
+    alone if that explains fewer.
     """
     rest = [each for each in figures if other is None or not each.fits(other)]
     if other and PRODUCTS in other:
         own = [each for each in figures[0].tools if as_counted_by(OF_PRODUCTS) in each]
         if found := [each for each in own if all(figure.fits(each) for figure in figures)]:
             return found if rest else [other, *found]
-    if _are_alike(rest) or not figures[0].tools:
+    if not rest or not figures[0].tools or (_are_alike(rest) and len(rest) < len(figures)):
         return []
     for each in figures:
-        each.recount.counts(each.case, TOOLS.values())
-    equal = {changes: [each for each in figures if each.fits(changes)] for changes in figures[0].tools}
+        each.recount.counts(each.case, TOOLS[each.quantity].values())
+    ways = figures[0].tried if _are_alike(figures) else figures[0].tools
+    equal = {changes: [each for each in figures if each.fits(changes)] for changes in ways}
     most = max(map(len, equal.values()))
+    if most <= max(len(figures) / 2, len(figures) - len(rest)):
+        return []
+    best = {changes: own for changes, own in equal.items() if len(own) == most}
     return [
         changes
-        for changes, own in equal.items()
-        if len(own) == most > max(len(figures) / 2, len(figures) - len(rest))
-        and not _are_alike([each for each in own if each in rest], changes)
+        for changes, own in best.items()
+        if (new := [each for each in own if each in rest]) and Fraction(*by_chance(new)) <= MOST_BY_CHANCE
     ]
 
 
@@ -72,22 +80,62 @@ def _kept(equal: Sequence[PublishedFigure], changes: Changes, needed: int) -> in
 
 
 def fitting(figure: PublishedFigure) -> list[Changes]:
-    """The conventions under which a figure is equal, those with the fewest changes first."""
-    return [changes for changes in figure.others if figure.fits(changes)]
+    """The conventions and counters under which a figure is equal: conventions first, those with the fewest changes."""
+    return [changes for changes in figure.tried if figure.fits(changes)]
 
 
-def chance(figure: PublishedFigure) -> str:
-    """`19 conventions tried, 8 of the 112 figures near it would fit one`: how much it says that a figure fits one."""
-    known = [(each, figure.counted(each)) for each in figure.others.values()]
-    would = [(each, value / figure.printed.factor(each.unit)) for each, value in known if value is not None]
-    near, all_near = near_figures(figure, [value - figure.printed.step / 2 * each.cut for each, value in would])
-    tried = f"{len(would)} convention{'s' * (len(would) != 1)} tried"
-    return f"{tried}, {near} of the {all_near} figures near it would fit one"
+def tried(figure: PublishedFigure) -> str:
+    """`19 conventions and 44 readings of counters`: what a figure was compared with."""
+    of_counters = sum(changes in figure.tools for changes in figure.tried)
+    conventions = counted(len(figure.tried) - of_counters, "convention")
+    return f"{conventions} and {counted(of_counters, 'reading')} of counters" if of_counters else conventions
+
+
+def chance(figures: Sequence[PublishedFigure]) -> str:
+    """`19 conventions tried, 2 fit; 8 of the 112 figures near it would fit one`: how much it says that they fit one."""
+    first = figures[0]
+    fits = sum(all(each.fits(changes) for each in figures) for changes in first.tried)
+    near, all_near = by_chance(figures)
+    share = f"{100 * near / all_near:.2g}" if near * 1000 > all_near else "less than 0.1"
+    would = f"{near} of the {all_near} figures near it" if len(figures) == 1 else f"{share} % of the figures near these"
+    found = f"{fits} fit; " * any(changes in first.tools for changes in first.tried)
+    return f"{tried(first)} tried, {found}{would} would fit one"
+
+
+def by_chance(figures: Sequence[PublishedFigure]) -> tuple[int, int]:
+    """Of all figures of these digits near the printed ones: how many a convention or counter prints, and how many are.
+
+    Figures with one count are one figure.
+    """
+    different = {each.count(()): each for each in figures}.values()
+    ranges = [_near(each) for each in different]
+    would = {tuple(each.digits(changes) for each in different) for changes in figures[0].tried}
+    hits = [each for each in would if all(digits in near for digits, near in zip(each, ranges, strict=True))]
+    return len(hits), math.prod(map(len, ranges))
+
+
+def pairs_by_chance(
+    figures: Sequence[PublishedFigure], counters: Iterable[Sequence[Sequence[Changes]]]
+) -> tuple[int, int]:
+    """The same of figures that one of the `counters`, by its ways of counting each, prints together."""
+    ranges = [_near(each) for each in figures]
+    printed = [
+        [
+            {each.digits(changes) for changes in own} & {*near}
+            for each, own, near in zip(figures, ways, ranges, strict=True)
+        ]
+        for ways in counters
+    ]
+    return len({pair for each in printed for pair in itertools.product(*each)}), math.prod(map(len, ranges))
 
 
 def near_figures(figure: PublishedFigure, values: Iterable[Fraction]) -> tuple[int, int]:
     """Numbers of figures of these digits near a figure: of those that these values are printed as, and of all."""
-    step = figure.printed.step
-    low = math.ceil(figure.printed.value * (1 - NEAR) / step)
-    high = math.floor(figure.printed.value * (1 + NEAR) / step)
-    return sum(low <= each <= high for each in {round(value / step) for value in values}), high - low + 1
+    near = _near(figure)
+    return sum(each in near for each in {round(value / figure.printed.step) for value in values}), len(near)
+
+
+def _near(figure: PublishedFigure) -> range:
+    """The figures of these digits near a figure, in units of the last digit."""
+    ends = [figure.printed.value * (1 + sign * NEAR) / figure.printed.step for sign in (-1, 1)]
+    return range(math.ceil(ends[0]), math.floor(ends[1]) + 1)

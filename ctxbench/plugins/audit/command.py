@@ -6,9 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from ctxbench.base.errors import UsageError
-from ctxbench.cli.options import Given
+from ctxbench.cli.options import Given, SettingsOption, complete_module, of_one_module, split
 from ctxbench.cli.printing import render, reporter
 from ctxbench.cli.signature import command_of
+from ctxbench.model import hparams
+from ctxbench.plugins.audit import card as cards
 from ctxbench.plugins.audit import function
 
 
@@ -37,9 +39,34 @@ Blocks = Annotated[
 ]
 
 
-@command_of(function.audit, table=typer.Argument(autocompletion=complete_table), blocks=Given(Blocks, parse_blocks))
+def settings_of(chosen: list[str], of: str | None) -> dict[str, Any]:
+    """The hyper-parameters of what the figures are of. UsageError if that is not said."""
+    if of is None:
+        raise UsageError("--set goes with --of, which names what the figures are of")
+    return of_one_module(chosen, of)
+
+
+@command_of(
+    function.audit,
+    table=typer.Argument(autocompletion=complete_table),
+    blocks=Given(Blocks, parse_blocks),
+    hparams=Given(SettingsOption, settings_of, beside=("of",)),
+)
 def audit(asked: Mapping[str, Any]) -> None:
-    """Recount a published cost table; print a verdict on each figure. Nothing is measured."""
+    """Recount a published cost table, or figures of one line; print a verdict on each. Nothing is measured."""
     found = function.audit(**asked, progress=reporter())
     for part in found.parts:
+        render(part)
+
+
+@command_of(
+    cards.card,
+    modules=Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=complete_module)],
+    hparams=Given(SettingsOption, hparams.parse),
+    counted_as=Given(Annotated[str | None, typer.Option("--as", metavar="NAMES")], split),
+    measured=typer.Option(metavar="RUN"),
+)
+def card(asked: Mapping[str, Any]) -> None:
+    """Write the costs of blocks into a file for a supplement, which `audit` recounts. Nothing is measured."""
+    for part in cards.card(**asked, progress=reporter()).parts:
         render(part)

@@ -9,11 +9,14 @@ from fractions import Fraction
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import Printed
 from ctxbench.plugins.audit.recounted import COUNTS, SIZES
-from ctxbench.plugins.macs.tools import readings
+from ctxbench.plugins.macs.tools import readings, unit_of
 from ctxbench.registry.formula import evaluate, names_in
 
-# The counts of other counters, by their names.
-TOOLS = {name: f"macs_as_{re.sub(r'[^a-z0-9]', '_', name)}" for name in readings()}
+# The counts of other counters, by quantity and their names. A state changes no number of parameters.
+TOOLS = {
+    quantity: {name: f"{quantity}_as_{re.sub(r'[^a-z0-9]', '_', name)}" for name in names}
+    for quantity, names in (("macs", readings()), ("params", [each for each in readings() if "+" not in each]))
+}
 PRODUCTS = "matrix products and convolutions alone"
 # The counter of PyTorch itself, which counts these but for those that it does not see.
 OF_PRODUCTS = "flop-counter-mode@2.13.0"
@@ -57,6 +60,7 @@ OTHERS: dict[str, Mapping[str, str]] = {
 # A figure is tried with so many of these at once.
 MOST_CHANGES = 2
 CUT = "cut, not rounded"
+_HALVES = [("", Fraction(1)), ("halved", Fraction(1, 2))]
 # What tells a convention from the source's own, in words; of the source's own, nothing.
 Changes = tuple[str, ...]
 
@@ -78,7 +82,7 @@ class Convention:
     @property
     def needs(self) -> set[str]:
         """The counts that it is made of."""
-        return {*COUNTS, *TOOLS.values()} & (
+        return {*COUNTS, *TOOLS["macs"].values(), *TOOLS["params"].values()} & (
             (names_in(self.form) - {self.quantity}) | names_in(self.instead or self.quantity)
         )
 
@@ -113,12 +117,11 @@ def others(own: Convention) -> dict[Changes, Convention]:
 
 
 def of_tools(own: Convention) -> dict[Changes, Convention]:
-    """The conventions of other counters, if it is of MACs: what they print, or twice or half of it."""
-    if own.quantity != "macs":
-        return {}
+    """The conventions of other counters: what they print, and of MACs also twice that, or half of FLOPs."""
     return {
         (as_counted_by(name), *filter(None, [operations])): replace(own, instead=count, scale=scale)
-        for (operations, scale), (name, count) in itertools.product(_scales(own), TOOLS.items())
+        for name, count in TOOLS.get(own.quantity, {}).items()
+        for operations, scale in (_HALVES if own.quantity == "macs" and unit_of(name) == "FLOPs" else _scales(own))
     }
 
 

@@ -49,7 +49,7 @@ class PublishedFigure:
         """The convention that the source names, of an alternative to the row."""
         table = self.recount.table
         forms = {**table.counts, **table.rows[self.row].counts, **(other.counts if other else {})}
-        tool = TOOLS[full_name(table.tool)] if table.tool and self.quantity == "macs" else ""
+        tool = TOOLS["macs"][self.counter] if self.counter and self.quantity == "macs" else ""
         return Convention(self.quantity, forms.get(self.quantity, self.quantity), self.unit, tool)
 
     @cached_property
@@ -64,8 +64,21 @@ class PublishedFigure:
 
     @cached_property
     def tools(self) -> Mapping[Changes, Convention]:
-        """The conventions of other counters, which are tried for a column alone."""
+        """The conventions of other counters."""
         return of_tools(self.own)
+
+    @cached_property
+    def counter(self) -> str:
+        """The full name of the counter that the source names for the row; "" if it names none."""
+        named = self.recount.table.tool_of(self.row)
+        return full_name(named) if named else ""
+
+    @cached_property
+    def tried(self) -> Mapping[Changes, Fraction]:
+        """Numbers under each other convention and by each other counter, where they are known."""
+        self.recount.counts(self.case, TOOLS.get(self.quantity, {}).values())
+        found = {changes: self.counted(each) for changes, each in {**self.others, **self.tools}.items()}
+        return {changes: value for changes, value in found.items() if value is not None}
 
     @cached_property
     def missing(self) -> str:
@@ -102,6 +115,14 @@ class PublishedFigure:
         convention = self.convention(changes) or self.own
         counts, missing = self.recount.counts(replace(self.case, shape=shape), convention.needs)
         return None if missing else convention.counted({**counts, **sizes(shape)})
+
+    def digits(self, changes: Changes) -> int | None:
+        """The count under one of the conventions as the digits of the figure would give it; None if it is not known."""
+        convention = self.convention(changes)
+        if convention is None or changes not in self.tried:
+            return None
+        value = self.tried[changes] / self.printed.factor(convention.unit)
+        return round(value / self.printed.step - Fraction(convention.cut, 2))
 
     def is_printed(self, value: Fraction, powers: int = 0) -> bool:
         """Return whether a number of units of one rounds to the figure, whose point may be so many places off."""

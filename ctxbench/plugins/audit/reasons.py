@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from ctxbench.base.number import significant
 from ctxbench.model.published import Printed
-from ctxbench.plugins.audit.column import near_figures
+from ctxbench.plugins.audit.column import near_figures, tried
 from ctxbench.plugins.audit.conventions import Changes
 from ctxbench.plugins.audit.figure import PublishedFigure
 
@@ -110,11 +110,11 @@ def _at_another_input(figure: PublishedFigure, changes: Changes, ratio: float) -
 def _nearest(figure: PublishedFigure, value: Fraction) -> Iterator[str]:
     """The nearest convention, if one is nearer than the count."""
     printed, factor = figure.printed, figure.printed.factor(figure.unit)
-    known = {changes: (figure.counted(each), printed.factor(each.unit)) for changes, each in figure.others.items()}
-    would = {changes: count / unit for changes, (count, unit) in known.items() if count is not None}
+    conventions = {**figure.others, **figure.tools}
+    would = {changes: count / printed.factor(conventions[changes].unit) for changes, count in figure.tried.items()}
     nearest = min(would, key=lambda changes: abs(would[changes] - printed.value), default=None)
     if nearest is None or abs(would[nearest] - printed.value) >= abs(value / factor - printed.value):
-        yield f"none of {len(would)} conventions is nearer"
+        yield f"none of {tried(figure)} is nearer"
     else:
         gives = figure.written(would[nearest] * factor)
-        yield f"the nearest of {len(would)} conventions, {'; '.join(nearest)}, gives {gives}"
+        yield f"the nearest of {tried(figure)}, {'; '.join(nearest)}, gives {gives}"

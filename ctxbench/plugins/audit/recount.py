@@ -22,6 +22,8 @@ TOGETHER = (
     {"params_bias", "params_norm", "params_vectors"},
     {"macs", "macs_matmul", "macs_layers", "macs_norm"},
 )
+# In place of the file of a table whose figures a person gave.
+GIVEN = Path()
 # Where libraries have the functions that build their networks.
 LIBRARIES = {"timm": "timm.models", "torchvision": "torchvision.models"}
 
@@ -44,10 +46,13 @@ class Recount:
 
     def check(self) -> None:
         """UsageError names the line of the tool, or of the first row or alternative, that there is not."""
-        try:
-            full_name(self.table.tool or "thop")
-        except UsageError as error:
-            raise UsageError(f"{location_of(self.path, ('tool',))}: {error}") from None
+        tools: dict[tuple[str, ...], str] = {("tool",): self.table.tool}
+        tools |= {("rows", name, "tool"): row.tool for name, row in self.table.rows.items()}
+        for keys, tool in tools.items():
+            try:
+                full_name(tool or "thop")
+            except UsageError as error:
+                raise UsageError(f"{self._location(keys)}{error}") from None
         for name, row in self.table.rows.items():
             if {*COUNTS} & row.printed.keys():
                 self.case(name)
@@ -97,7 +102,11 @@ class Recount:
 
     def wrong(self, keys: tuple[str, ...], row: str, error: UsageError) -> UsageError:
         """An error with the line of these keys, and the row."""
-        return UsageError(f"{location_of(self.path, keys)}: row {row!r}: {error}")
+        return UsageError(f"{where}row {row!r}: {error}" if (where := self._location(keys)) else str(error))
+
+    def _location(self, keys: tuple[str, ...]) -> str:
+        """`FILE, line 7: `, where the last of these keys stands; "" of a line that a person gave."""
+        return f"{location_of(self.path, keys)}: " if self.path != GIVEN else ""
 
     def counts(self, case: Case, names: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
         """These counts of a case with the sizes of its input, and why others of them are not known."""

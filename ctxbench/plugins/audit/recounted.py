@@ -46,9 +46,10 @@ class _Strict(BaseModel):
 
 
 class RecountedRow(PublishedRow):
-    """A row whose `counts` take the place of the table's."""
+    """A row whose `counts` and `tool` take the place of the table's."""
 
     counts: Forms = Field({})
+    tool: str = ""
 
 
 class Alternative(_Strict):
@@ -95,6 +96,10 @@ class RecountedTable(Published):
     alternatives: dict[str, Alternative] = Field({})
     bounds: list[LeastFigure] = Field([])
     keeps: list[Keep] = Field([])
+
+    def tool_of(self, row: str) -> str:
+        """The counter that the source names for a row; "" if it names none."""
+        return self.rows[row].tool or self.tool
 
     @model_validator(mode="after")
     def _rows_are_there(self) -> Self:

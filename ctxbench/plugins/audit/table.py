@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ctxbench.plugins.audit.conventions import TOOLS
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.recounted import COUNTS, RecountedTable
 from ctxbench.table.table import Cell, Footnotes, Origin, Table, Tone, plain_table
@@ -19,8 +20,11 @@ _TONES: dict[Verdict, Tone] = {
 }
 
 
-def audit_table(table: RecountedTable, findings: Sequence[AuditFinding]) -> Table:
-    """Each figure that can be counted, what is counted, the verdict and its reason; below, the source and its notes."""
+def audit_table(table: RecountedTable, findings: Sequence[AuditFinding], remarks: Sequence[str] = ()) -> Table:
+    """Each figure that can be counted, what is counted, the verdict and its reason; below, the source and its notes.
+
+    `remarks` are further lines below.
+    """
     notes = Footnotes()
     rows = []
     for each in findings:
@@ -32,7 +36,8 @@ def audit_table(table: RecountedTable, findings: Sequence[AuditFinding]) -> Tabl
         rows += [(each.row, each.quantity, Cell(each.printed, notes=numbers), each.counted, verdict, each.why)]
     headings: dict[str, Origin] = {"row": "label", "quantity": "label", "printed": "published", "counted": "counted"}
     made = plain_table({**headings, "verdict": "text", "why": "text"}, rows, f"{table.title}: {summary(findings)}")
-    return replace(made, caption=(*of_columns(findings), *caption(table), *_left_out(findings)), notes=notes.texts)
+    lines = (*of_columns(findings), *remarks, *caption(table), *_tried(findings), *_left_out(findings))
+    return replace(made, caption=lines, notes=notes.texts)
 
 
 def _left_out(findings: Sequence[AuditFinding]) -> list[str]:
@@ -42,6 +47,12 @@ def _left_out(findings: Sequence[AuditFinding]) -> list[str]:
         if each.quantity not in COUNTS:
             reasons.setdefault(each.why, {})[each.quantity] = None
     return [f"Not judged: {', '.join(quantities)}; {why}." for why, quantities in reasons.items()]
+
+
+def _tried(findings: Sequence[AuditFinding]) -> list[str]:
+    """A line for each quantity with a figure that is not reproduced, with the counters that were tried."""
+    lost = dict.fromkeys(each.quantity for each in findings if each.verdict == Verdict.NOT_REPRODUCED)
+    return [f"Counters tried for {each}: {', '.join(TOOLS[each])}." for each in lost if each in TOOLS]
 
 
 def of_columns(findings: Sequence[AuditFinding]) -> list[str]:
@@ -66,6 +77,7 @@ def caption(table: RecountedTable) -> list[str]:
     """Source of the figures, and their meaning in the source's words."""
     seen = "read" if table.seen == "read" else "recalled from memory, and not yet compared with the source"
     lines = [f"printed: {table.source}; {seen}."]
+    lines = lines if table.authors else []
     where = ", ".join(filter(None, [table.device, table.software]))
     lines += [f"on {where}."] * bool(where)
     lines += [

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ctxbench.base.errors import UsageError
-from ctxbench.base.texts import counted
+from ctxbench.base.texts import counted, listed
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import Printed
-from ctxbench.plugins.audit.column import chance, convention_of, counters_of, fitting
-from ctxbench.plugins.audit.conventions import Changes
+from ctxbench.plugins.audit.column import MOST_BY_CHANCE, chance, convention_of, counters_of, fitting, pairs_by_chance
+from ctxbench.plugins.audit.conventions import TOOLS, Changes, as_counted_by
 from ctxbench.plugins.audit.differences import broken
 from ctxbench.plugins.audit.figure import PublishedFigure
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
@@ -47,6 +47,9 @@ def judge(recount: Recount, tell: Callable[[str], object] = lambda stage: None) 
         tell(f"[{number}/{len(quantities)}] judging {quantity}")
         figures = [PublishedFigure(recount, name, quantity) for name, row in rows.items() if quantity in row.printed]
         found |= _Column.of(quantity, figures).findings()
+    for name in rows:
+        if why := _by_one_counter(recount, name):
+            found |= {(name, of): replace(found[name, of], verdict=Verdict.CONVENTION, why=why) for of in TOOLS}
     breaks = broken(recount.table)
     ordered = [found[name, quantity] for name, row in rows.items() for quantity in row.printed]
     return [
@@ -70,6 +73,51 @@ def known(recount: Recount) -> list[AuditFinding]:
     ]
 
 
+def readings_of(recount: Recount) -> list[str]:
+    """A line for each counted figure of parameters or MACs: what fits it; then the counters that explain all of a row.
+
+    Also of figures that are equal as the source means them.
+    """
+    lines = []
+    for row, about in recount.table.rows.items():
+        figures = [PublishedFigure(recount, row, each) for each in about.printed if each in TOOLS]
+        figures = [each for each in figures if not each.missing]
+        for each in figures:
+            named = fitting(each)
+            own = ["as ctxbench counts"] * each.fits(())
+            said = " or ".join([*own, *([_named(named)] * bool(named))]) or "equal to none"
+            lines.append(f"{each.quantity} {each.text}: {said} ({chance([each])}).")
+        if len(figures) > 1 and (both := [each for each in TOOLS["macs"] if all(map(_prints(each), figures))]):
+            lines.append(f"{' and '.join(each.quantity for each in figures)} are both printed by {listed(both)}.")
+    return lines
+
+
+def _prints(counter: str) -> Callable[[PublishedFigure], bool]:
+    """Return whether a counter prints a figure, as a function; a state prints the parameters of its version."""
+    return lambda figure: any(figure.fits(changes) for changes in _ways(figure, counter))
+
+
+def _ways(figure: PublishedFigure, counter: str) -> list[Changes]:
+    name = counter.partition("+")[0] if figure.quantity == "params" else counter
+    return [changes for changes in figure.tools if changes[0] == as_counted_by(name)]
+
+
+def _by_one_counter(recount: Recount, row: str) -> str:
+    """The counters that print both parameters and MACs of a row, if few such pairs near would fit one; "" if not.
+
+    Neither figure is the source's own count.
+    """
+    figures = [PublishedFigure(recount, row, each) for each in TOOLS if each in recount.table.rows[row].printed]
+    if len(figures) < len(TOOLS) or any(each.missing or each.fits(()) for each in figures):
+        return ""
+    both = [(as_counted_by(each),) for each in TOOLS["macs"] if all(map(_prints(each), figures))]
+    near, all_near = pairs_by_chance(figures, [[_ways(each, name) for each in figures] for name in TOOLS["macs"]])
+    if not both or Fraction(near, all_near) > MOST_BY_CHANCE:
+        return ""
+    tried = f"{len(TOOLS['macs'])} counters, versions and states tried, {len(both)} print both"
+    return f"{_named(both)} ({tried}; {near} of the {all_near:,} pairs near these would fit one)"
+
+
 def _count(recount: Recount, row: str) -> None:
     """Count what the figures of a row need. UsageError names its line where a closed form cannot be evaluated."""
     figures = [
@@ -88,12 +136,13 @@ def _count(recount: Recount, row: str) -> None:
 class _Column:
     """The figures of a quantity that can be judged, the convention of most of them, and those that cannot.
 
-    `counters` are those that explain more of them than any other convention.
+    `counters` are those that explain more of them than any other convention, `chance` how much that says.
     """
 
     figures: Sequence[PublishedFigure]
     changes: Changes | None
     counters: Sequence[Changes] = ()
+    chance: str = ""
     others: Mapping[PublishedFigure, str] = field(default_factory=dict)
 
     @classmethod
@@ -105,7 +154,8 @@ class _Column:
         judged = [each for each in figures if each not in missing]
         changes = convention_of(judged)
         counters = counters_of(judged, changes)
-        return cls(judged, next(iter(counters), changes), counters, missing)
+        known = [each for each in judged if counters and each.fits(counters[0]) and not each.fits(())]
+        return cls(judged, next(iter(counters), changes), counters, f" ({chance(known)})" if known else "", missing)
 
     def findings(self) -> Findings:
         """A finding for each figure."""
@@ -127,8 +177,10 @@ class _Column:
         changes, own = self.changes, figure.fits(())
         if own and (not changes or figure.fits(changes)):
             return Verdict.EQUAL, ""
+        if figure.counter and figure.quantity == "params" and figure.fits((as_counted_by(figure.counter),)):
+            return Verdict.EQUAL, f"{as_counted_by(figure.counter)}, which the source names"
         if changes and figure.fits(changes):
-            return Verdict.CONVENTION, _named(self.counters or [changes])
+            return Verdict.CONVENTION, _named(self.counters or [changes]) + self.chance
         try:
             nearest, why = _by_configuration(figure)
         except UsageError as error:
@@ -142,8 +194,9 @@ class _Column:
         found = [nearest] * bool(nearest)
         if fits := fitting(figure):
             clues = [*explanations(figure, self.figures, changes or ())]
-            would = f"would be equal: {'; '.join(fits[0])} ({chance(figure)})"
-            verdict = Verdict.NOT_REPRODUCED if changes is None else Verdict.NOT_AS_COLUMN
+            would = f"would be equal: {'; '.join(fits[0])} ({chance([figure])})"
+            is_other = changes is not None and fits[0] in figure.others
+            verdict = Verdict.NOT_AS_COLUMN if is_other else Verdict.NOT_REPRODUCED
             return verdict, "; ".join([would, *clues, *found])
         return Verdict.NOT_REPRODUCED, "; ".join([reasons(figure, self.figures, changes or ()), *found])
 

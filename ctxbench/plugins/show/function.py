@@ -9,7 +9,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.cli import describe
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.conditions import CONDITIONS, Names, Shapes
-from ctxbench.plugins.macs.tools import full_name, readings
+from ctxbench.plugins.macs.tools import full_names
 from ctxbench.registry.entry import Entry
 from ctxbench.table.result import Result
 
@@ -54,7 +54,7 @@ def show(
     for option, value in {**others, "--set": hparams, "--by-operator": by_operator, "--as": counted_as}.items():
         if value and shape is None:
             raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-    tools = _tools(counted_as)
+    tools = full_names([counted_as] if isinstance(counted_as, str) else counted_as or ())
     values = api.conditions_of({"shape": shape, **given})
     with IsolatedLoader() as loader:
         chosen = product(*values.values()) if values else []
@@ -64,10 +64,3 @@ def show(
             part for case in cases for part in api.answer(loader, case, "costs", by_operator, tools, keep="always")[1]
         ]
     return Result(entry, (*describe.module(entry), *counts))
-
-
-def _tools(counted_as: str | Sequence[str] | None) -> list[str]:
-    """The full names of counters. UsageError for one that is not known."""
-    asked = [counted_as] if isinstance(counted_as, str) else [*(counted_as or ())]
-    named = [name for name in asked if name != "all"]
-    return [*(readings() if len(named) < len(asked) else dict.fromkeys(map(full_name, named)))]

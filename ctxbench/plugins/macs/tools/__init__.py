@@ -1,5 +1,6 @@
 """Other counters: `counters.toml` has the rules of each by version, from documents and behaviour."""
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,13 @@ NO_GRAD = "+no-grad"
 def declared() -> dict[str, dict[str, Any]]:
     """Rules and facts of each counter, by version, as the file has them."""
     return disk.read_toml(FILE)
+
+
+def unit_of(name: str) -> str:
+    """The unit of what a counter prints, by its full name."""
+    counter, _, version = name.partition("+")[0].partition("@")
+    about = declared()[counter][version]
+    return str(about["unit"]) if "unit" in about else unit_of(about["like"])
 
 
 @cache
@@ -47,3 +55,10 @@ def full_name(name: str) -> str:
     if found not in own:
         raise unknown("version or state of this counter", name, own)
     return found
+
+
+def full_names(names: Iterable[str]) -> list[str]:
+    """The full names of counters, each once; `all` stands for all readings. UsageError for one that is not known."""
+    asked = [*names]
+    named = [name for name in asked if name != "all"]
+    return [*(readings() if len(named) < len(asked) else dict.fromkeys(map(full_name, named)))]
