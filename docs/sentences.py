@@ -18,6 +18,7 @@ import gpu_runs
 import headlines
 import lists
 import predictions
+import real_commits
 import repeatability
 import scans
 from jinja2 import Environment, StrictUndefined
@@ -148,7 +149,7 @@ ENVIRONMENT.globals |= {
     "CHANCE": CHANCE, "NAMES": NAMES, "SEGMENT_BOUNDS": SEGMENT_BOUNDS, "SOLVED": SOLVED, "available": available,
     "beside_rivals": beside_rivals, "block": block, "check_commits": check_commits, "finding": finding,
     "findings": findings, "gate": gate, "heading": heading, "judged": judged,
-    "measured_dtypes": measured_dtypes, "median": median, "metrics": metrics,
+    "measured_dtypes": measured_dtypes, "median": median, "metrics": metrics, "real_commits": real_commits,
     "repeatability": repeatability, "setup": setup, "sheets": sheets, "significant": significant, "trust": trust,
     "zip": zip,
 }  # fmt: skip

@@ -1,11 +1,13 @@
-"""Runs `ctxbench check` and two rivals on the same ten changes and five unchanged commits.
+"""Runs `ctxbench check` and three rivals on the same ten changes and five unchanged commits.
 
-Run: python research/beside_rivals.py [--states quiet,loops] [--only NAME,...] [--out results/gate-rivals]
-It prints the table of what each found. Instruction counts are not among the rivals.
+Run: python research/beside_rivals.py [--states quiet,loops] [--only NAME,...] [--out results/gate-rivals]   (half an
+hour a state on two cores with nothing else at work)
+It prints the table of what each found.
 
 It makes an environment for asv and pytest-benchmark, which sees the packages of this one.
 Each tool has a margin of 5 % and runs the same two passes, inference and a training step of the tutorial's module,
 [1, 128, 32, 32], one thread, of the commit before and of the changed one. What the CSV has already is not run again.
+The third rival counts the instructions of one pass of each by callgrind, as CodSpeed does.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from pathlib import Path
 
 from check_commits import ADD, COMMITS, FORWARD
 from gate_on_this_machine import SLOWER, STATES, begin, changed_tree
+from instructions import Side, instructions
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "gate-rivals"
 BUDGET, MARGIN = "20s", 0.05
@@ -75,7 +78,7 @@ ASV_CONFIG = (
 
 
 class Tools:
-    """The three tools; each is asked for one change and answers what it says, and whether it is against the change."""
+    """The tools; each is asked for one change and answers what it says, and whether it is against the change."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.base = folder, folder / "base"
@@ -131,6 +134,15 @@ class Tools:
             raise SystemExit(f"asv compared nothing: {compared.stdout}{compared.stderr}")
         return bool({"+", "!"} & {*marks}), f"marks {''.join(marks)!r}"
 
+    def callgrind(self, tree: Path) -> tuple[bool, str]:
+        sides = [Side(str(each), "my_module.py:MyContext", (1, 128, 32, 32)) for each in (self.base, tree)]
+        with tempfile.TemporaryDirectory() as folder:
+            before, now = instructions(sides, Path(folder))
+        if isinstance(before, str) or isinstance(now, str):
+            raise SystemExit(f"callgrind counted nothing: {before}, {now}")
+        growth = max(after / first - 1 for first, after in zip(before, now, strict=True))
+        return growth > MARGIN, f"{growth:+.2%} instructions"
+
 
 def changed_tree_in(folder: Path, old: str, new: str) -> Path:
     """A repository with the tutorial's module in one commit, and the changed one in the next."""
@@ -165,7 +177,7 @@ def main() -> None:
     names = options.only.split(",") if options.only else [*every]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as loops:
         tools = Tools(Path(folder))
-        asked = (tools.check, tools.asv, tools.pytest_benchmark)
+        asked = (tools.check, tools.asv, tools.pytest_benchmark, tools.callgrind)
         for state in options.states.split(","):
             for _ in os.sched_getaffinity(0) if state == "loops" else ():
                 loop = loops.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
@@ -195,6 +207,7 @@ TITLES = {
     "check": f"`ctxbench check --budget {BUDGET}`",
     "asv": "asv, `compare --factor 1.05`",
     "pytest_benchmark": "pytest-benchmark, `--benchmark-compare-fail=min:5%`",
+    "callgrind": "instructions by callgrind, 5 % more",
 }
 
 
@@ -209,6 +222,8 @@ def table(found: Sequence[Mapping[str, str]]) -> str:
     for state in dict.fromkeys(row["state"] for row in found):
         for tool, title in TITLES.items():
             own = [row for row in found if (row["state"], row["tool"]) == (state, tool)]
+            if not own:
+                continue
             changed = [row for row in own if row["is_change"] == "1"]
             missed = ", ".join(row["change"] for row in changed if row["against"] == "0") or "none"
             unchanged = [row for row in own if row["is_change"] == "0"]
