@@ -10,6 +10,7 @@ from ctxbench import registry
 from ctxbench.base.call_sites import WRAPPER
 from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
+from ctxbench.model.read_suite import load
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
 
@@ -47,6 +48,27 @@ class Either(nn.Module):
         super().__init__()
     def forward(self, x):
         return x * 2
+"""
+
+SUITE = """
+title = "Tokens"
+question = "What do they cost?"
+minutes = 1
+source = "a test"
+modules = ["{block}"]
+metrics = ["params"]
+
+[axes]
+shape = [1, 8, 4, 4]
+
+[hparams."{block}"]
+num_prefix_tokens = [0, 5]
+
+[[figures]]
+name = "tokens"
+title = "Tokens"
+x = "num_prefix_tokens"
+y = ["params"]
 """
 
 
@@ -114,3 +136,10 @@ def test_tokens_beside_a_map_are_in_its_memory(beside: Path) -> None:
     copies = [(each.bytes, each.shape) for each in found.groups() if each.where == WRAPPER]
     assert (1032 * 64 * 4, (1, 1032, 64)) in copies
     assert found.peak_bytes == alone.peak_bytes + 1032 * 64 * 4
+
+
+def test_a_figure_may_stand_against_the_number_of_tokens(beside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(beside.parent)
+    path = beside.with_name("suite.toml")
+    path.write_text(SUITE.format(block="beside.py:Block"), encoding="utf-8")
+    assert [point.hparams for point in load(str(path)).points] == [{"num_prefix_tokens": count} for count in (0, 5)]
