@@ -133,6 +133,15 @@ def audits() -> dict[str, list[AuditFinding]]:
     return {path.stem: read(path) for path in sorted((ROOT / "results" / "audit").glob("*.csv"))}
 
 
+def papers() -> dict[str, tuple[Published, list[AuditFinding]]]:
+    """Papers whose public code was counted again, and the findings on their figures, by the names of their files."""
+    files = sorted((ROOT / "results" / "recount-2026").glob("*.csv"))
+    tables = {
+        each.stem: read_published(str(ROOT / "research" / "papers" / f"{each.stem}.toml"), Published) for each in files
+    }
+    return {path.stem: (tables[path.stem], read(path)) for path in files}
+
+
 def audited() -> tuple[int, Counter[Verdict]]:
     """Number of tables whose source was read, and the verdicts on their figures."""
     found = [own for name, own in audits().items() if read_published(name, Published).seen == "read"]

@@ -1,0 +1,113 @@
+"""Networks of papers of 2025 and 2026, by their own public code in clones below $PAPERS, for the tables in papers/.
+
+Of `mamba_ssm`, whose kernels need CUDA, there are stand-ins with its documented layers, which scan nothing: `fused` has
+the path that calls one kernel for all, and no layer.
+"""
+
+import importlib
+import math
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class MambaLayers(nn.Module):
+    """Layers of Mamba; by its slow path, which uses the weights of two of them without calling these."""
+
+    def __init__(self, d_model: int, d_state: int = 16, d_conv: int = 4, expand: int = 2, **others: Any) -> None:
+        super().__init__()
+        inner, rank = expand * d_model, math.ceil(d_model / 16)
+        self.in_proj = nn.Linear(d_model, 2 * inner, bias=False)
+        self.conv1d = nn.Conv1d(inner, inner, d_conv, groups=inner, padding=d_conv - 1)
+        self.x_proj = nn.Linear(inner, rank + 2 * d_state, bias=False)
+        self.dt_proj = nn.Linear(rank, inner)
+        self.A_log = nn.Parameter(torch.zeros(inner, d_state))
+        self.D = nn.Parameter(torch.ones(inner))
+        self.out_proj = nn.Linear(inner, d_model, bias=False)
+        self.rank = rank
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map [B, N, C] to [B, N, C]."""
+        x, gate = (self.in_proj.weight @ tokens.transpose(1, 2)).chunk(2, 1)
+        x = self.conv1d(x)[..., : tokens.shape[1]]
+        steps = self.x_proj(x.transpose(1, 2))[..., : self.rank]
+        x = x + self.dt_proj.weight @ steps.transpose(1, 2)
+        found: Tensor = self.out_proj((x + gate).transpose(1, 2))
+        return found
+
+
+class FusedMamba(MambaLayers):
+    """The same by one kernel behind the first product: the rest of its work is in no figure."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map [B, N, C] to [B, N, C]."""
+        x, gate = (self.in_proj.weight @ tokens.transpose(1, 2)).chunk(2, 1)
+        return (x + gate).transpose(1, 2)[..., : tokens.shape[2]]
+
+
+def imported(folder: str, name: str, **stand_ins: ModuleType) -> Any:
+    """A module of a clone; `stand_ins` take the place of packages that it imports."""
+    place = str(Path(os.environ["PAPERS"]) / folder)
+    sys.path.insert(0, place)
+    sys.modules.update(stand_ins)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(place)
+
+
+def _with_mamba(folder: str, name: str, is_fused: bool) -> Any:
+    """A module that imports `mamba_ssm`, with the stand-in."""
+    module = ModuleType("mamba_ssm")
+    module.Mamba = FusedMamba if is_fused else MambaLayers  # type: ignore[attr-defined]
+    return imported(folder, name, mamba_ssm=module)
+
+
+def mamba_lite(fused: bool = True) -> nn.Module:
+    """MambaLiteUNet of its default widths."""
+    return _network(_with_mamba("MambaLiteUNet", "models.MambaLiteUNet", fused).MambaLiteUNet())
+
+
+def ultra_lbm(fused: bool = True, multiplier: float = 1.0) -> nn.Module:
+    """UltraLBM-UNet; T has half of the channels."""
+    code = _with_mamba("UltraLBM-UNet", "models.UltraLBM_UNet", fused)
+    return _network(code.UltraLBM_UNet(channel_multiplier=multiplier))
+
+
+def mk_unet(name: str = "MK_UNet") -> nn.Module:
+    """MK-UNet of a size."""
+    return _network(getattr(imported("MK-UNet", "mkunet_network"), name)())
+
+
+def vit3(width: int = 192, heads: int = 6) -> nn.Module:
+    """The plain ViT^3 of a width. Its own function passes an argument that timm has no more."""
+    code = imported("ViTTT/vittt", "models.vittt")
+    return _network(code.VisionTransformer(patch_size=16, embed_dim=width, depth=12, num_heads=heads))
+
+
+def h_vit3(name: str = "tiny") -> nn.Module:
+    """The hierarchical ViT^3 of a size."""
+    return _network(getattr(imported("ViTTT/vittt", "models.h_vittt"), f"h_vittt_{name}")())
+
+
+def recnext(name: str = "m0") -> nn.Module:
+    """RecNeXt of a size with its norms folded, as the repository's flops.py counts it."""
+    code = imported("RecNeXt", "model.recattn" if name.startswith("a") else "model.recnext")
+    network = _network(getattr(code, f"recnext_{name}")(num_classes=1000))
+    imported("RecNeXt", "utils").replace_batchnorm(network)
+    return network
+
+
+def vit5(name: str = "small") -> nn.Module:
+    """ViT-5 of a size."""
+    return _network(getattr(imported("ViT-5", "models_vit5"), f"vit5_{name}")())
+
+
+def _network(found: Any) -> nn.Module:
+    assert isinstance(found, nn.Module)
+    return found
