@@ -20,8 +20,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import cudnn_live
-from gpu_step import DTYPES, LARGE, MEDIUM, Case, cases
+from gpu_step import DTYPES, LARGE, MEDIUM, Case, cases, read
 
+from ctxbench.base.mode import MODES
 from ctxbench.plugins.cudnn.library import CudnnConvolution
 
 FOLDER = Path(__file__).parent / "expected"
@@ -66,7 +67,14 @@ def main(folder: Path) -> None:
     (folder / "about.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
 
 
-ALL = cases((LARGE, MEDIUM), DTYPES)
+# Of a block that the committed run of a GPU lacks, three of the twelve cases, so that the steps keep to their seconds.
+RUN = {row["module"] for row in read(FOLDER.parents[1] / "results" / "gpu-h200-2" / "peaks.csv")}
+OF_NEWER = [(mode, "float32", LARGE) for mode in MODES] + [("train", "bfloat16", MEDIUM)]
+ALL = [
+    case
+    for case in cases((LARGE, MEDIUM), DTYPES)
+    if case.module in RUN or (case.mode, case.dtype, case.shape) in OF_NEWER
+]
 
 
 def peak(case: Case) -> tuple[object, ...]:
@@ -94,7 +102,6 @@ def convolutions(case: Case) -> set[CudnnConvolution]:
 def times(gpu: str, sheet: str) -> Iterable[tuple[object, ...]]:
     """The rows of Table 3's blocks as predicted from a card's data sheet."""
     import ctxbench
-    from ctxbench.base.mode import MODES
 
     with tempfile.TemporaryDirectory() as folder:
         frame = ctxbench.run(suite="table3", device=sheet, static=True, out=Path(folder) / "run").frame

@@ -1,6 +1,7 @@
 """Parts shared by blocks with loadable published weights: their layers, and the values that these start from."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -24,6 +25,11 @@ def depthwise(channels: int, kernel: int | tuple[int, int], *, dilation: int = 1
     return nn.Conv2d(
         channels, channels, (height, width), padding=padding, dilation=dilation, groups=channels, bias=bias
     )
+
+
+def with_norm(conv: nn.Conv2d) -> nn.Sequential:
+    """A convolution without bias, `c`, and its batch normalisation, `bn`."""
+    return nn.Sequential(OrderedDict(c=conv, bn=nn.BatchNorm2d(conv.out_channels)))
 
 
 def gradient_in_order(y: Tensor) -> Tensor:

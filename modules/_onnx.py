@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def pooled(image: Tensor, grid: int) -> Tensor:
-    """`adaptive_avg_pool2d`: [B, C, H, W] to [B, C, grid, grid]; exported, two matrix products."""
+def pooled(image: Tensor, grid: int, across: int | None = None) -> Tensor:
+    """`adaptive_avg_pool2d`: [B, C, H, W] to [B, C, grid, across], by default a square; exported, two products."""
+    grids = grid, grid if across is None else across
     if not torch.onnx.is_in_onnx_export():
-        return functional.adaptive_avg_pool2d(image, grid)
-    rows, columns = (_windows(size, grid, image) for size in image.shape[2:])
+        return functional.adaptive_avg_pool2d(image, grids)
+    rows, columns = (_windows(size, cells, image) for size, cells in zip(image.shape[2:], grids, strict=True))
     return rows @ image @ columns.T
 
 

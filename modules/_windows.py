@@ -17,18 +17,24 @@ def padded(x: Tensor, size: int) -> Tensor:
     return functional.pad(x, (0, 0, 0, across, 0, down)) if down or across else x.contiguous()
 
 
-def windows(x: Tensor, size: int) -> Tensor:
-    """[B, H, W, C] to [B H/M W/M, M M, C]: the squares of `size` x `size` positions, row by row."""
+def windows(x: Tensor, tall: int, wide: int | None = None) -> Tensor:
+    """[B, H, W, C] to [B H/M W/N, M N, C]: windows of `tall` x `wide` positions; without `wide`, squares."""
+    wide = wide or tall
     batch, height, width, channels = x.shape
-    rows = x.reshape(batch * (height // size), size, width // size, size * channels)
-    return rows.transpose(1, 2).reshape(-1, size * size, channels)
+    rows = x.reshape(batch * (height // tall), tall, width // wide, wide * channels)
+    return rows.transpose(1, 2).reshape(-1, tall * wide, channels)
 
 
-def from_windows(tokens: Tensor, size: int, height: int, width: int) -> Tensor:
+def from_windows(tokens: Tensor, tall: int, height: int, width: int, *, wide: int | None = None) -> Tensor:
     """The inverse of `windows`, to [B, height, width, C]."""
-    channels = tokens.size(2)
-    rows = tokens.reshape(-1, width // size, size, size * channels)
-    return rows.transpose(1, 2).reshape(-1, height, width, channels)
+    wide = wide or tall
+    rows = tokens.reshape(-1, width // wide, tall, wide * tokens.size(2))
+    return rows.transpose(1, 2).reshape(-1, height, width, tokens.size(2))
+
+
+def heads_of(tokens: Tensor, heads: int) -> Tensor:
+    """[P, m, C] to [P, heads, m, C / heads]."""
+    return torch.unflatten(tokens, 2, (heads, -1)).transpose(1, 2)
 
 
 def relative_places(size: int) -> Tensor:
@@ -54,13 +60,9 @@ class HeadAttention(nn.Module):
     def check_input(self, x: Tensor) -> None:
         check_input(x, self.channels, self.name)
 
-    def split(self, tokens: Tensor) -> Tensor:
-        """[P, m, C] to [P, heads, m, C / heads]."""
-        return torch.unflatten(tokens, 2, (self.heads, -1)).transpose(1, 2)
-
     def attend(self, tokens: Tensor, bias: Tensor) -> Tensor:
         """Attention in each of P groups, [P, m, C] to the same; `bias` [P or 1, heads, m, m] is added to its logits."""
-        query, key, value = map(self.split, self.qkv(tokens).chunk(3, dim=2))
+        query, key, value = (heads_of(each, self.heads) for each in self.qkv(tokens).chunk(3, dim=2))
         if torch.onnx.is_in_onnx_export():  # the exporter takes no strided views where there is a bias
             query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
         context = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias.to(query.dtype))

@@ -16,7 +16,7 @@ from ctxbench.modules._checks import check_odd, check_positive
 from ctxbench.modules._layers import start_small
 from ctxbench.registry import register
 
-from ._windows import HeadAttention
+from ._windows import HeadAttention, heads_of
 
 
 @register(
@@ -67,7 +67,9 @@ class NeighborhoodAttention(HeadAttention):
         least = self.kernel_size * self.dilation
         down, across = max(least - height, 0), max(least - width, 0)
         image = functional.pad(x, (0, across, 0, down)) if down or across else x
-        query, key, value = map(self.split, self.qkv(image.flatten(2).transpose(1, 2)).chunk(3, dim=2))
+        query, key, value = (
+            heads_of(each, self.heads) for each in self.qkv(image.flatten(2).transpose(1, 2)).chunk(3, dim=2)
+        )
         scale = (self.channels // self.heads) ** -0.5
         places, steps = self._neighbours(height + down, width + across, x.device)  # each [n, k k]
         bias = self.rpb.flatten(1)[:, steps].unsqueeze(2)  # [heads, n, 1, k k]

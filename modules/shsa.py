@@ -5,13 +5,11 @@ for the weight of the last norm, which starts at one: the released networks star
 residual. It holds a map of all pairs: few fused kernels take queries and values of such widths.
 """
 
-from collections import OrderedDict
-
 import torch
 from torch import Tensor, nn
 
 from ctxbench.modules._checks import check_input, check_positive
-from ctxbench.modules._layers import gradient_in_order
+from ctxbench.modules._layers import gradient_in_order, with_norm
 from ctxbench.registry import register
 
 
@@ -42,8 +40,8 @@ class SingleHeadSelfAttention(nn.Module):
             raise ValueError(f"shsa attends with {width} of {channels} channels; it needs from 1 to all")
         self.channels, self.width, self.qk_dim = channels, width, qk_dim
         self.pre_norm = nn.GroupNorm(1, width)
-        self.qkv = _normed(width, 2 * qk_dim + width)
-        self.proj = nn.Sequential(nn.ReLU(), _normed(channels, channels))
+        self.qkv = with_norm(nn.Conv2d(width, 2 * qk_dim + width, 1, bias=False))
+        self.proj = nn.Sequential(nn.ReLU(), with_norm(nn.Conv2d(channels, channels, 1, bias=False)))
 
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "shsa")
@@ -53,7 +51,3 @@ class SingleHeadSelfAttention(nn.Module):
         context = torch.unflatten(value @ affinity.transpose(1, 2), 2, x.shape[2:])
         y: Tensor = gradient_in_order(self.proj(torch.cat([context, x[:, self.width :]], dim=1)))
         return y
-
-
-def _normed(channels: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(OrderedDict(c=nn.Conv2d(channels, outputs, 1, bias=False), bn=nn.BatchNorm2d(outputs)))

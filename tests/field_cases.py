@@ -4,8 +4,13 @@ from typing import Any
 
 Shape = tuple[int, int, int, int]
 
-# Where their numbers are not the point: few states of a scan, each of which is traced, and a narrow pyramid.
-FEW: dict[str, dict[str, Any]] = {"vim": {"d_state": 2}, "aspp": {"width": 8}}
+# Where their numbers are not the point: few states of a scan, each of which is traced, a narrow pyramid, narrow heads.
+FEW: dict[str, dict[str, Any]] = {
+    "vim": {"d_state": 2},
+    "aspp": {"width": 8},
+    "rope_attention": {"head_width": 32},
+    "hilo": {"head_width": 8},
+}
 
 CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("mhsa", (2, 8, 3, 5), {}),
@@ -110,6 +115,34 @@ CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("triplet", (2, 6, 9, 5), {}),
     ("triplet", (2, 4, 3, 4), {"kernel_size": 3, "no_spatial": True}),
     ("triplet", (2, 4, 1, 1), {}),
+    ("hilo", (2, 8, 5, 4), {"head_width": 2, "alpha": 0.5}),
+    ("hilo", (2, 8, 4, 7), {"head_width": 4, "window_size": 3, "qkv_bias": False}),
+    ("hilo", (1, 6, 3, 5), {"head_width": 3, "alpha": 0.0}),
+    ("hilo", (2, 6, 3, 5), {"head_width": 3, "window_size": 1}),
+    ("hilo", (2, 32, 1, 1), {"alpha": 1.0}),
+    ("mlca", (2, 8, 7, 4), {}),
+    ("mlca", (2, 6, 3, 5), {"local_size": 2, "local_weight": 0.3, "kernel_size": 5}),
+    ("mlca", (2, 4, 1, 1), {}),
+    ("cga", (2, 16, 5, 8), {}),
+    ("cga", (2, 8, 4, 5), {"heads": 2, "key_dim": 3, "window_size": 3, "kernel_size": 0}),
+    ("cga", (1, 6, 2, 3), {"heads": 3, "key_dim": 2, "window_size": 3, "kernel_size": 3}),
+    ("cga", (2, 4, 1, 1), {"window_size": 1}),
+    ("rope_attention", (2, 64, 3, 5), {}),
+    ("rope_attention", (2, 8, 4, 3), {"head_width": 4, "rope": "eva02", "registers": 2, "reference": 7}),
+    ("rope_attention", (2, 8, 1, 5), {"head_width": 8, "base": 50.0, "registers": 1}),
+    ("rope_attention", (2, 64, 1, 1), {"rope": "eva02"}),
+    ("bra", (2, 32, 9, 7), {}),
+    ("bra", (2, 6, 5, 4), {"head_width": 3, "n_win": 2, "topk": 2, "side_dwconv": 3}),
+    ("bra", (1, 4, 1, 3), {"head_width": 2, "n_win": 3, "topk": 3}),
+    ("bra", (2, 4, 1, 1), {"head_width": 4, "n_win": 1, "topk": 1}),
+    ("hypergraph", (2, 32, 3, 5), {}),
+    ("hypergraph", (2, 8, 4, 3), {"hyperedges": 3, "head_width": 4, "context": "mean"}),
+    ("hypergraph", (2, 8, 1, 5), {"head_width": 8, "context": "max"}),
+    ("hypergraph", (2, 16, 1, 1), {}),
+    ("dcnv3", (2, 16, 4, 3), {}),
+    ("dcnv3", (2, 4, 3, 4), {"group_width": 2, "dilation": 2, "offset_scale": 0.5, "remove_center": True}),
+    ("dcnv3", (1, 4, 2, 3), {"group_width": 4, "kernel_size": 5, "dw_kernel_size": 3}),
+    ("dcnv3", (2, 4, 1, 1), {"group_width": 2}),
     ("shsa", (2, 14, 3, 5), {}),
     ("shsa", (2, 6, 4, 3), {"partial_dim": 6, "qk_dim": 2}),
     ("shsa", (2, 8, 1, 1), {"partial_dim": 4}),

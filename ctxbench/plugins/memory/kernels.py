@@ -208,6 +208,8 @@ KERNELS = (
            "another path on meta", "Dropout.cpp, is_fused_kernel_acceptable, _feature_dropout"),
     Kernel("topk", _CUDA, rules.topk_cuda,
            "short slices are searched in place", "cuda/TensorTopK.cu, gatherTopK, should_use_sort"),
+    Kernel("topk", _CPU, lambda _: (),
+           "none: its queue is no tensor", "cpu/SortingKernel.cpp, topk_kernel; " + _PROFILER),
     Kernel("nll_loss2d_forward nll_loss2d_backward scatter", _CUDA, lambda _: (),
            "none that grows with the input", "cuda/NLLLoss2d.cu, cuda/ScatterGatherKernel.cu"),
     Kernel("scatter", _CPU, rules.scatter_cpu,

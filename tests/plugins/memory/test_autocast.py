@@ -195,7 +195,10 @@ def test_the_last_argument_is_cast_first(dtype: torch.dtype) -> None:
     assert casts[:3] == [(64, 200), (3, 64), (200,)]
 
 
-MARKED = ("linear", "lite_mla", "mhsa", "sra", "area", "swin", "grid", "shsa", "triplet")
+MARKED = {
+    *("linear", "lite_mla", "mhsa", "sra", "area", "swin", "grid", "shsa", "triplet", "cga", "hilo", "rope_attention"),
+    "bra",
+}
 
 
 @pytest.mark.slow

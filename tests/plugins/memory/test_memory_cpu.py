@@ -62,9 +62,10 @@ def test_a_scan_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"
 MARKED_IN_HALF = {  # in inference, in training
-    **dict.fromkeys(("a2", "non_local", "lite_mla", "shsa", "triplet"), ([], ["aten.native_batch_norm_backward"])),
-    "mhsa": ([FUSED], [FUSED, f"{FUSED}_backward"]),
-    "sra": ([FUSED], [FUSED, f"{FUSED}_backward"]),
+    **dict.fromkeys(
+        ("a2", "non_local", "lite_mla", "shsa", "triplet", "cga"), ([], ["aten.native_batch_norm_backward"])
+    ),
+    **dict.fromkeys(("mhsa", "sra", "hilo", "rope_attention", "bra"), ([FUSED], [FUSED, f"{FUSED}_backward"])),
     "area": ([FUSED], [FUSED, "aten.native_batch_norm_backward", f"{FUSED}_backward"]),
     # No fused kernel of the CPU takes a bias that is trained.
     **dict.fromkeys(("swin", "grid"), ([FUSED], [])),

@@ -85,9 +85,13 @@ def test_too_little_memory_for_float64_is_a_reason() -> None:
     assert found == {"error_reason": "the same in float64 takes 2147483648.0 GiB, more than is free"}
 
 
+# With parameters that are drawn, its offsets leave the map, where all is zero.
+NEAR: dict[str, dict[str, Any]] = {"dcnv3": {"offset_scale": 0.1}}
+
+
 @pytest.mark.parametrize("module", registry.names())
 def test_every_module_has_both_errors(module: str) -> None:
-    hparams = {"init": "fixed", "rank": 4} if module.startswith("ham") else FEW.get(module, {})
+    hparams = {"init": "fixed", "rank": 4} if module.startswith("ham") else (FEW | NEAR).get(module, {})
     for mode in MODES:
         assert 0 < measured(module, mode, **hparams)[f"error_{mode}"] < 1e-2
 
