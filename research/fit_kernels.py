@@ -14,6 +14,7 @@ from scipy.optimize import least_squares
 
 from ctxbench.base.number import CONFIDENCE, CONFIDENCE_SDS
 from ctxbench.plugins.predict.rates import Factor, conversion_s, parts, shared, sustained, unit_of
+from ctxbench.plugins.predict.work import CACHED
 
 # Where the fits of each class begin, of which the best counts: shares of peak and of bandwidth, microseconds of a call
 # that is measured alone.
@@ -148,7 +149,7 @@ def factors(classes: Mapping[Group, Kernels], fits: Mapping[Group, Fit]) -> dict
         for group, kernels in classes.items():
             for unit in np.unique(kernels.units) if group[1] == dtype else ():
                 errors = kernels.of(kernels.units == unit).errors(fits[group])
-                factor = Factor(((0.0, float(np.median(errors))),), CLASS_SD / math.sqrt(len(errors)))
+                factor = Factor({CACHED: [(0.0, float(np.median(errors)))]}, CLASS_SD / math.sqrt(len(errors)))
                 told.setdefault(str(unit), []).append((factor, len(errors)))
         for unit, own in told.items():
             title, era = unit.split("|")

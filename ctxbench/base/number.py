@@ -29,6 +29,8 @@ NOT_KNOWN = "not known"
 HOST, HOST_OWN_SD = "host", 0.27
 # The sources of error that no two predicted times share: the scatter of kernels, and that of training passes beyond it.
 KERNELS, TRAINING = OWN_SOURCES = ("kernels", "training")
+# A pass on a CPU whose mask makes numbers below the least normal one of float32.
+DENORMALS = "denormal numbers"
 # Intervals that are this many times apart are told apart even where other work disturbed the times, but by no number.
 CLEAR_FACTOR = 5.0
 
@@ -165,6 +167,10 @@ def reason_unknown(
     apart = f"{high / low:.2g}"
     if HOST in errors:
         return f"the host's time to launch the kernels decides, whose band is a factor of {apart} wide"
+    if DENORMALS in errors:
+        return (
+            f"a CPU takes far longer for the denormal numbers of its mask, so that its band is a factor of {apart} wide"
+        )
     may = "the host's time to launch the kernels may decide, so that " * (_factor(errors) ** 2 <= WIDEST)
     return f"{may}its band is a factor of {apart} wide"
 

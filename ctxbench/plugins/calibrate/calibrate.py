@@ -37,7 +37,7 @@ def calibrate(
 
     UsageError for a machine that is busy or throttled meanwhile.
     """
-    from ctxbench.plugins.predict.probes import KERNELS, LAYERS
+    from ctxbench.plugins.predict.probes import KERNELS, LAYERS, TRAINED_LAYERS
 
     kind = name.partition(":")[0]
     if not devices.has_clock(name):
@@ -50,9 +50,8 @@ def calibrate(
     product, count = devices.product(name, environment), threads or int(environment["torch_threads"])
     times, properties = _times(name, threads, KERNELS[kind], server, on_kernel)
     figures = _cpu(environment["cpu"], count, times) if kind == "cpu" else _gpu(product, properties)
-    kernels_ms = {kernel: _rounded(ms) for kernel, ms in times.items() if kernel not in (SMALL, LAYERS)}
-    host_us = _per_operator_us(times, SMALL if kind == "cpu" else LAYERS)
-    return {**figures, "host_us": _rounded(host_us), "kernels_ms": kernels_ms}
+    kernels_ms = {kernel: _rounded(ms) for kernel, ms in times.items() if kernel not in (SMALL, LAYERS, TRAINED_LAYERS)}
+    return {**figures, "host_us": _rounded(_per_operator_us(times, LAYERS)), "kernels_ms": kernels_ms}
 
 
 def _times(
@@ -115,6 +114,14 @@ def _per_operator_us(times: Mapping[str, float], kernel: str = SMALL) -> float:
 
 def _cpu(product: str, threads: int, times: Mapping[str, float]) -> dict[str, Any]:
     """A CPU has no data sheet: its peak is that of a large product, its bandwidth that of an addition in its caches."""
+    import torch
+
+    from ctxbench.plugins.predict.operators import operators_of
+    from ctxbench.plugins.predict.probes import SMALL_MAP, TRAINED_LAYERS, small_layers
+
+    layers = small_layers(int(TRAINED_LAYERS.split()[-1])).to("meta")
+    step = operators_of(layers, torch.empty(SMALL_MAP, device="meta"), mode="train", device="cpu")
+    trained_kernels = sum(len(each.works) for each in step)
     side, numbers = 1024, 2097152
     return {
         "title": f"{product}, {threads} thread{'s' * (threads > 1)}",
@@ -124,7 +131,10 @@ def _cpu(product: str, threads: int, times: Mapping[str, float]) -> dict[str, An
         "l2_mib": 1,
         "processors": threads,
         "launch_us": _rounded(_per_operator_us(times)),
-        "source": {"measured by ctxbench calibrate": ["peak_tflops", "bandwidth_gb_s", "launch_us", "host_us"]},
+        "train_us": _rounded(1e3 * times[TRAINED_LAYERS] / trained_kernels),
+        "source": {
+            "measured by ctxbench calibrate": ["peak_tflops", "bandwidth_gb_s", "launch_us", "host_us", "train_us"]
+        },
     }
 
 

@@ -15,7 +15,7 @@ from ctxbench.plugins.predict.probes import kernel
 
 # Seconds of a block of passes, and blocks of each placement in memory.
 BLOCK_S, BLOCKS = 0.02, 5
-# Each kernel has its tensors allocated so many times, and the fastest counts: where they lie can make one slower.
+# Each kernel has its tensors allocated so many times, and the middle one counts: where they lie can make one slower.
 PLACEMENTS = 3
 # A kernel is measured at most so many times, until others leave it alone.
 TRIES = 3
@@ -49,8 +49,9 @@ def _undisturbed(device: Device, clock: Clock, name: str) -> KernelTime:
         if name == CONTROL:
             seconds = _time(clock, device.control_workload())
         else:
-            with torch.inference_mode():
-                seconds = min(_time(clock, kernel(name).step(device.torch)) for _ in range(PLACEMENTS))
+            known = kernel(name)
+            with torch.inference_mode(not known.trains):
+                seconds = median(_time(clock, known.step(device.torch)) for _ in range(PLACEMENTS))
         # A host that waits for a GPU need not have a core.
         found = KernelTime(name, 1e3 * seconds, others(), on_core() if device.has_threads else 1.0)
         if not starved(found.others_share, found.on_core):

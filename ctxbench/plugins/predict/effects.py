@@ -1,6 +1,7 @@
 """Knowledge of a device: from kernels that were measured on it, or on cards of its model."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 
@@ -12,6 +13,7 @@ from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.probes import kernel
 from ctxbench.plugins.predict.rates import Effects, Era, Factor, calibration, dtypes_for, rate, shared
 from ctxbench.plugins.predict.sheet import DeviceSpec
+from ctxbench.plugins.predict.work import CACHED, KEPT
 
 # Standard deviations, in logarithms.
 # A device that was calibrated itself: its clocks from day to day on a GPU; on a CPU also where its maps lie and what
@@ -64,7 +66,7 @@ def compared(sheet: DeviceSpec) -> list[tuple[str, int, str]]:
     """Each class of a calibrated device, how many of its kernels were measured, and measured over predicted times."""
     found = []
     for group, factor in _own_factors(sheet.model_dump_json()).items():
-        ratios = sorted(math.exp(log) for _, log in factor.points)
+        ratios = [math.exp(log) for log in factor.logs]
         text = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
         found.append((group.partition("|")[0], len(ratios), text))
     return found
@@ -79,7 +81,7 @@ def _own_factors(described: str) -> dict[str, Factor]:
             f"{sheet.title} has {len(sheet.kernels_ms)} measured kernels, and {FEWEST_KERNELS} are needed: "
             "run ctxbench calibrate again, or remove kernels_ms"
         )
-    points: dict[str, list[tuple[float, float]]] = {}
+    points: dict[str, dict[float, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     nothing = Effects(0.0, 0.0, 0.0, classes=_hopper(sheet, "cuda"))
     for name, ms in sheet.kernels_ms.items():
         known = kernel(name)
@@ -88,13 +90,20 @@ def _own_factors(described: str) -> dict[str, Factor]:
         seconds = [rate(work, nothing).seconds(work, sheet, "float32")[0] for work in works]
         longest = works[int(np.argmax(seconds))]
         alone = max(ms / 1e3 - len(works) * sheet.launch_s, ms / 2e3)
-        points.setdefault(f"{longest.group}|float32", []).append(
-            (math.log(longest.bytes), math.log(alone / sum(seconds)))
+        form = KEPT if name.startswith("kept ") else longest.form or CACHED
+        form = form if sheet.backend == "cpu" else CACHED
+        points[f"{longest.group}|float32"][form].append((math.log(longest.bytes), math.log(alone / sum(seconds))))
+    factors = {
+        group: Factor(
+            {form: sorted(own) for form, own in forms.items()},
+            KERNEL_SD / math.sqrt(max(map(len, forms.values()))),
         )
-    middle = float(np.median([log for own in points.values() for _, log in own]))
+        for group, forms in points.items()
+    }
+    middle = float(np.median([log for factor in factors.values() for log in factor.logs]))
     if sheet.backend == "cuda" and abs(middle) > math.log(MOST_APART):
         raise UsageError(
             f"the kernels of {sheet.title} take {math.exp(middle):.2g} times what its data sheet lets expect. "
             "Are they of another device, or was its clock low? Run ctxbench calibrate on it again"
         )
-    return {group: Factor(tuple(sorted(own)), KERNEL_SD / math.sqrt(len(own))) for group, own in points.items()}
+    return factors

@@ -23,6 +23,9 @@ from ctxbench.plugins.predict.rates import GRADIENT_LAUNCHES
 from ctxbench.plugins.predict.work import (
     ADD_S,
     BLOCK_RATE,
+    CACHED,
+    LONG,
+    ROWS,
     SECTOR,
     THREAD_S,
     WARP,
@@ -65,6 +68,8 @@ _UPSAMPLED_FROM = {
     "upsample_linear1d": 2, "upsample_bilinear2d": 4, "upsample_trilinear3d": 8, "upsample_bicubic2d": 16
 }
 # fmt: on
+# The logarithms of the denormal numbers of float32.
+DENORMAL_LOGS = (-103.3, -87.3)
 _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd", "qr")
 
 
@@ -72,7 +77,8 @@ _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd",
 class Operator:
     """An operator call of a pass: its name, the place that it belongs to, and its kernels.
 
-    To start it takes the host as long as `launches` usual operators.
+    To start it takes the host as long as `launches` usual operators. `makes_denormals`: it writes logits whose
+    exponentials are denormal numbers.
     """
 
     name: str
@@ -81,6 +87,7 @@ class Operator:
     works: tuple[Work, ...]
     dtype: str = "float32"
     launches: float = 1.0
+    makes_denormals: bool = False
 
 
 def operators_of(module: nn.Module, *inputs: Any, **options: Any) -> list[Operator]:
@@ -103,7 +110,14 @@ def started(call: Operation, phase: Phase, place: CallSite, inner: Sequence[int]
     """The operator of a call, if it starts kernels."""
     name = call.operator if phase == "optimizer" else call.packet.removeprefix("aten.")
     kernels = tuple(works(call, inner))
-    return [Operator(name, phase, place, kernels, _dtype_of(call))] if kernels else []
+    made = _makes_denormals(call)
+    return [Operator(name, phase, place, kernels, _dtype_of(call), makes_denormals=made)] if kernels else []
+
+
+def _makes_denormals(call: Operation) -> bool:
+    """Return whether a mask of a number, such as Swin's -100, has an exponential below the least normal float32."""
+    value = call.args[2] if call.operator == "masked_fill" else None
+    return isinstance(value, int | float) and DENORMAL_LOGS[0] < value < DENORMAL_LOGS[1]
 
 
 def _dtype_of(call: Operation) -> str:
@@ -136,7 +150,8 @@ def _kernels(call: Operation) -> list[Work]:
     if name == "convolution_backward":
         return _convolution_backward(call)
     if "attention" in name and f"aten::{name}" in PRODUCTS:
-        return [Work("fused attention", _moved(call), flops=2.0 * _macs(call))]
+        keys = call.args[2 if "backward" in name else 1].shape[-2]
+        return [Work("fused attention", _moved(call), flops=2.0 * _macs(call), form=_length(keys))]
     if f"aten::{name}" in PRODUCTS:
         return [_product(call)]
     if name in _SOFTMAX:
@@ -157,7 +172,9 @@ def _kernels(call: Operation) -> list[Work]:
         return [_solver(call)]
     turn: Turn = "input gradient" if name.endswith("norm_backward") else "forward"
     across = _across(call) if call.is_pointwise or name in ("copy", "clone", "contiguous") else 0
-    return [Work(_class_of(call), _moved(call), turn=turn, across_bytes=across)]
+    kind = _class_of(call)
+    form = (CACHED if name != "cat" and _across(call) else ROWS) if kind == "copy" else 0.0
+    return [Work(kind, _moved(call), turn=turn, across_bytes=across, form=form)]
 
 
 def _class_of(call: Operation) -> Class:
@@ -207,7 +224,7 @@ def _product(call: Operation) -> Work:
     left = call.args[1] if call.operator.startswith(("add", "baddbmm")) else call.args[0]
     batch, rows, depth = (1, 1, 1, *left.shape)[-3:]
     sides = Product(int(batch), int(rows), _macs(call) // left.numel(), int(depth))
-    return Work(sides.kind, _moved(call), sides)
+    return Work(sides.kind, _moved(call), sides, form=sides.form)
 
 
 def _convolution(call: Operation) -> list[Work]:
@@ -246,6 +263,11 @@ def _convolved(data: Map, weight: Map, out: Map, how: tuple[Any, ...], turn: Tur
     ).work(turn, data.itemsize)
 
 
+def _length(numbers: int) -> float:
+    """The form of a kernel by the length of its rows."""
+    return float(max(1, min(numbers, LONG)))
+
+
 def _softmax(call: Operation) -> Work:
     """The row is read for its sum and again for the result."""
     rows: Map = call.args[0]
@@ -255,6 +277,7 @@ def _softmax(call: Operation) -> Work:
         _moved(call),
         row_bytes=rows.shape[dim] * rows.itemsize if rows.ndim else 0,
         again_bytes=_extent(rows),
+        form=_length(rows.shape[dim] if rows.ndim else 1),
     )
 
 

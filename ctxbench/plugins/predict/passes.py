@@ -11,6 +11,7 @@ from ctxbench.base.dtypes import DTYPES, TF32, TF32_CONVOLUTIONS
 from ctxbench.base.notes import UNMEASURED, Note
 from ctxbench.base.number import (
     CONFIDENCE_SDS,
+    DENORMALS,
     HOST,
     KERNELS,
     TRAINING,
@@ -28,6 +29,9 @@ from ctxbench.plugins.predict.work import Bound, Work, itemsize
 
 # A larger share of the time in classes without measurements is told.
 ASSUMED_NOTE = 0.05
+# What a pass with denormal numbers on a CPU differs by, a standard deviation of the logarithm: on an Intel Xeon `swin`
+# took three to six times as long in training as its kernels alone.
+DENORMALS_SD = 1.4
 # The eras of the software are told where their times differ by this factor.
 ERAS_NOTE = 1.5
 
@@ -125,7 +129,7 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     are about it.
     """
     kernels = _kernels(operators, sheet, dtype, era)
-    launches = len(kernels) * sheet.launch_s * 1e3
+    launches = len(kernels) * _gap_us(sheet, _trains(operators)) / 1e3
     device = math.fsum(kernel.ms for kernel in kernels) + launches
     host = sum(each.launches for each in operators) * (sheet.host_us or HOST_US) / 1e3
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
@@ -134,6 +138,10 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
         return math.fsum(kernel.ms for kernel in _kernels(operators, sheet, dtype, era)) + launches
 
     errors = errors_of(kernels, device, dtype)
+    if sheet.train_us and device:
+        errors["operators"] = launches / device * HOST_KNOWN_SD
+    if sheet.backend == "cpu" and any(each.makes_denormals for each in operators):
+        errors[DENORMALS] = DENORMALS_SD
     host_sd = HOST_KNOWN_SD if sheet.host_us and sheet.kernels_ms else HOST_SD
     of_device, of_host = (CONFIDENCE_SDS * sd for sd in (math.hypot(*errors.values()), host_sd))
     time = Number(
@@ -159,6 +167,17 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     why = reason_unknown(time.low, time.high, time.errors, found.assumed_share, found.assumed_classes)
     alone = kernels_alone(device, errors, found.assumed_share) if why else ""
     return replace(found, time=replace(time, unknown=why, kernels=alone))
+
+
+def _trains(operators: Sequence[Operator]) -> bool:
+    return any(each.phase == "backward" for each in operators)
+
+
+def _gap_us(sheet: DeviceSpec, trains: bool) -> float:
+    """Microseconds between two kernels: of a GPU's queue, and on a CPU what an operator of a layer takes beside."""
+    if sheet.backend == "cpu" and sheet.train_us and sheet.host_us:
+        return sheet.train_us if trains else sheet.host_us
+    return sheet.launch_s * 1e6
 
 
 def training_error(dtype: str) -> float:
@@ -191,8 +210,8 @@ def _kernels(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str, era: 
     """The kernels of a pass; those that do the same work are priced once."""
     autocast = DTYPES[dtype].autocast
     sheet.peak(autocast or ("float32" if dtype == TF32_CONVOLUTIONS else dtype))
-    known = cache(lambda own: effects_of(sheet, era, autocast or own))
-    priced = cache(lambda work, own: _priced(work, rate(work, known(own), own), (sheet, own, era)))
+    known, trains = cache(lambda own: effects_of(sheet, era, autocast or own)), _trains(operators)
+    priced = cache(lambda work, own: _priced(work, rate(work, known(own), own, trains), (sheet, own, era)))
     return tuple(
         PredictedKernel(each, work, own, *priced(work, own))
         for each in operators

@@ -15,8 +15,11 @@ from torch.nn import functional
 from ctxbench.base.errors import UsageError, unknown
 
 InputShapes = Sequence[tuple[int, ...]]
+# Maps of a probe whose results are kept.
+KEPT_MAPS = 8
 # The host's time for an operator of a block, on a GPU, comes from so many operators of layers.
-LAYERS = "layers 60"
+LAYERS, TRAINED_LAYERS = "layers 60", "layers gradient 60"
+SMALL_MAP = (1, 8, 4, 4)
 # Of each class a kernel as large as a segmentation head's on GPUs, and two sizes on processors, whose caches matter.
 KERNELS = {
     "cuda": (
@@ -51,6 +54,12 @@ KERNELS = {
         "product 1 196 48 384",
         "product 1 512 512 4096",
         "product 1 4096 4096 64",
+        "product 1 4096 512 64",
+        "product 1 384 196 64",
+        "product 1 512 1 4096",
+        "product 1 384 1 196",
+        "product 1600 49 49 32",
+        "product 48 49 32 49",
         "convolution 1 512 512 1 64 1 1",
         "convolution 1 384 384 1 14 1 1",
         "convolution input 1 512 512 1 64 1 1",
@@ -61,16 +70,33 @@ KERNELS = {
         "convolution 1 384 96 3 14 1 1",
         "convolution input 1 512 128 3 64 1 1",
         "convolution weight 1 512 128 3 64 1 1",
+        "convolution input 1 384 96 3 14 1 1",
+        "convolution weight 1 384 96 3 14 1 1",
         "convolution 1 512 512 3 64 512 1",
         "convolution 1 384 384 3 14 384 1",
         "convolution input 1 512 512 3 64 512 1",
         "convolution weight 1 512 512 3 64 512 1",
+        "convolution 1 512 512 7 64 512 1",
+        "convolution 1 384 384 7 14 384 1",
+        "convolution input 1 384 384 7 14 384 1",
+        "convolution weight 1 512 512 7 32 512 1",
+        "convolution weight 1 384 384 7 14 384 1",
+        "convolution 1 512 512 7 32 512 3",
+        "convolution 1 384 384 7 14 384 3",
+        "convolution input 1 384 384 7 14 384 3",
+        "convolution weight 1 384 384 7 14 384 3",
+        "convolution 1 512 512 3 64 8 1",
+        "convolution weight 1 512 512 3 32 8 1",
         "convolution 1 512 128 3 64 1 6",
         "convolution weight 1 512 128 3 64 1 6",
         "attention 1 8 4096 64",
         "attention 1 8 196 64",
+        "attention 100 16 49 32",
+        "attention 4 12 49 32",
         "softmax 4096 4096",
         "softmax 1568 196",
+        "softmax 78400 49",
+        "softmax 2352 49",
         "softmax gradient 4096 4096",
         "batch_norm 1 512 4096",
         "batch_norm gradient 1 512 4096",
@@ -79,13 +105,23 @@ KERNELS = {
         "add 16777216",
         "add 2097152",
         "add 75264",
+        "kept add 2097152",
+        "kept add 75264",
         "exp 2097152",
         "exp 75264",
+        "kept gelu 2097152",
+        "kept gelu 75264",
         "copy 4096 512",
         "copy 196 384",
+        "windows 10 7 512",
+        "windows 2 7 384",
         "sum 512 4096",
         "sum 384 196",
+        "kept sum 512 4096",
+        "kept sum 384 196",
         "small 200",
+        LAYERS,
+        TRAINED_LAYERS,
     ),
 }
 
@@ -113,10 +149,15 @@ class KernelProbe:
         """Random numbers from 0 to 1, in memory of their own; on the meta device none."""
         return [torch.rand(shape, device=device) for shape in self.shapes]
 
+    @property
+    def trains(self) -> bool:
+        """Return whether a pass is a training step."""
+        return self.name.startswith("layers gradient")
+
     def step(self, device: torch.device) -> Callable[[], Any]:
         """A pass over new tensors."""
         tensors = self.inputs(device)
-        return lambda: self.module(*tensors)
+        return lambda: self.module(*tensors).sum().backward() if self.trains else self.module(*tensors)
 
 
 def kernel(name: str) -> KernelProbe:
@@ -197,6 +238,11 @@ def _batch_norm_gradient(images: int, channels: int, places: int) -> FunctionWit
     return function, [(images, channels, places)] * 2 + [(channels,)] * 3
 
 
+def _each(function: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    """Results of several maps, kept until the last is there, as training keeps them: no cache holds them all."""
+    return lambda *maps: [function(each) for each in maps]
+
+
 def _small(operators: int) -> FunctionWithInputs:
     """As many operators on one number: what an operator costs that computes nothing."""
 
@@ -208,17 +254,20 @@ def _small(operators: int) -> FunctionWithInputs:
     return function, [(1,)]
 
 
-def _layers(operators: int) -> FunctionWithInputs:
+def small_layers(operators: int) -> nn.Sequential:
     """As many operators of small layers, a third each of convolutions, batch norms and activations: as blocks have."""
-    layers = [nn.Conv2d(8, 8, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()] * (operators // 3)
-    chain = nn.Sequential(*layers).eval()
+    return nn.Sequential(*[nn.Conv2d(8, 8, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()] * (operators // 3))
+
+
+def _layers(operators: int, trains: bool = False) -> FunctionWithInputs:
+    chain = small_layers(operators).train(trains)
 
     def function(x: Tensor) -> Any:
         if next(chain.parameters()).device != x.device:
             chain.to(x.device)
         return chain(x)
 
-    return function, [(1, 8, 4, 4)]
+    return function, [SMALL_MAP]
 
 
 _MAKERS: dict[str, Callable[..., FunctionWithInputs]] = {
@@ -246,6 +295,14 @@ _MAKERS: dict[str, Callable[..., FunctionWithInputs]] = {
     "exp": lambda numbers: (torch.exp, [(numbers,)]),
     "copy": lambda rows, columns: (lambda x: x.t().contiguous(), [(rows, columns)]),
     "sum": lambda rows, columns: (lambda x: x.sum(-1), [(rows, columns)]),
+    "kept add": lambda numbers: (_each(lambda x: torch.add(x, x)), [(numbers,)] * KEPT_MAPS),
+    "kept gelu": lambda numbers: (_each(functional.gelu), [(numbers,)] * KEPT_MAPS),
+    "kept sum": lambda rows, columns: (_each(lambda x: x.sum(-1)), [(rows, columns)] * KEPT_MAPS),
+    "windows": lambda count, side, channels: (
+        lambda x: x.transpose(1, 2).contiguous(),
+        [(count, side, count, side * channels)],
+    ),
     "small": _small,
     "layers": _layers,
+    "layers gradient": lambda operators: _layers(operators, trains=True),
 }

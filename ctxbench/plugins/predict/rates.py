@@ -8,7 +8,7 @@ kernels in one pass. `effects` says which are known of a device.
 
 import csv
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
@@ -18,7 +18,7 @@ import numpy as np
 from ctxbench.base import disk
 from ctxbench.base.dtypes import TF32
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.plugins.predict.work import CHANNELS_LAST, NARROW, Class, Work, itemsize
+from ctxbench.plugins.predict.work import CACHED, CHANNELS_LAST, KEPT, NARROW, Class, Work, itemsize
 
 Era = Literal["cuda", "cuda-2020"]
 # The host's time for an operator in eager mode: the middle of the 80 % band from 8 to 64, which launch-bound networks
@@ -45,6 +45,8 @@ CONVERSION = 1.2
 HOPPER_CARD = "NVIDIA H200"
 # The error of training in 16 bits, which has a size of its own in `errors.csv`.
 TRAINING_HALF = "training, 16 bits"
+# What a form of kernels on a processor differs by from the measured ones, for each factor of e between them. Assumed.
+FORM_SD = 0.35
 # What a gradient that was not measured differs by from its forward kernel: as gradients do that were.
 TURN_SD = 0.35
 
@@ -143,20 +145,33 @@ _ASSUMED: Mapping[Class, Efficiency] = {
 class Factor:
     """Measured over predicted times of a class on a device, as logarithms with the error of the measurement.
 
-    `points` are kernels of rising size, (logarithm of their bytes, logarithm of the factor); one stands for all sizes.
+    `points` are kernels of rising size, (logarithm of their bytes, logarithm of the factor), by their form
+    (`Work.form`); one stands for all sizes, and one form for all.
     """
 
-    points: tuple[tuple[float, float], ...]
+    points: Mapping[float, Sequence[tuple[float, float]]]
     noise: float
 
-    def at(self, size: float) -> float:
-        """The logarithm for a kernel that moves `size` bytes: between two measured sizes on the line through them."""
-        sizes, logs = zip(*self.points, strict=True)
-        return float(np.interp(math.log(size), sizes, logs)) if size > 0 else logs[0]
+    def at(self, size: float, form: float = CACHED) -> float:
+        """The logarithm for a kernel that moves `size` bytes: between two sizes or forms on the line through them."""
+        logs = []
+        for points in (own for _, own in sorted(self.points.items())):
+            sizes, own_logs = zip(*points, strict=True)
+            logs.append(np.interp(math.log(size), sizes, own_logs) if size > 0 else own_logs[0])
+        return float(np.interp(math.log(form), [math.log(each) for each in sorted(self.points)], logs))
+
+    def beyond(self, form: float) -> float:
+        """The error of a form outside of the measured ones; none where one form alone was measured."""
+        low, high = min(self.points), max(self.points)
+        return FORM_SD * max(0.0, math.log(low / form), math.log(form / high)) if low < high else 0.0
+
+    @property
+    def logs(self) -> list[float]:
+        return sorted(log for points in self.points.values() for _, log in points)
 
     @property
     def mean(self) -> float:
-        return math.fsum(log for _, log in self.points) / len(self.points)
+        return math.fsum(self.logs) / len(self.logs)
 
 
 @dataclass(frozen=True)
@@ -191,12 +206,13 @@ class Effects:
     classes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     products: ProductRate | None = None
 
-    def of(self, group: str, sd: float, size: float) -> tuple[float, float, float]:
+    def of(self, group: str, sd: float, size: float, form: float = CACHED) -> tuple[float, float, float]:
         """The logarithm of a class's factor, its share of the device's error, and its own error."""
         sd, factor = max(sd, self.least_sd), self.measured.get(group)
         weight = sd**2 / (sd**2 + factor.noise**2) if factor else 0.0
-        log = (1 - weight) * self.shared + weight * (factor.at(size) if factor else 0.0)
-        return log, math.hypot((1 - weight) * self.shared_sd, self.card_sd), sd * math.sqrt(1 - weight)
+        log = (1 - weight) * self.shared + weight * (factor.at(size, form) if factor else 0.0)
+        own_sd = math.hypot(sd * math.sqrt(1 - weight), factor.beyond(form) if factor else 0.0)
+        return log, math.hypot((1 - weight) * self.shared_sd, self.card_sd), own_sd
 
 
 def shared(measured: Collection[Factor], class_sd: float, device_sd: float) -> tuple[float, float]:
@@ -211,15 +227,17 @@ def shared(measured: Collection[Factor], class_sd: float, device_sd: float) -> t
     return told / precision, precision**-0.5
 
 
-def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
-    """Rate of a kernel in a dtype on a device with these known effects."""
+def rate(work: Work, known: Effects, dtype: str = "float32", trains: bool = False) -> Rate:
+    """Rate of a kernel in a dtype on a device with these known effects, in a pass that `trains` or not."""
     dtype = "float32" if dtype == TF32 and not work.is_product else dtype
     if known.products and is_single_product(work) and itemsize(dtype) == 2:
         return _of_product(known.products, known)
     found, own, groups, spread = _efficiency(work, dtype)
     dtype_known = dtype if own == "float32" else own
     group = next((each for each in groups if f"{each}|{dtype_known}" in known.measured), groups[-1])
-    log, device, own_sd = known.of(f"{group}|{dtype_known}", found.sd, work.bytes)
+    # In inference a map may still be in the cache, or not.
+    form = work.form or (KEPT if trains else math.sqrt(CACHED * KEPT))
+    log, device, own_sd = known.of(f"{group}|{dtype_known}", found.sd, work.bytes, form)
     own_class = known.classes.get(hopper_class(work, dtype))
     if own_class:
         is_measured = f"{group}|{dtype_known}" in known.measured

@@ -24,7 +24,8 @@ class DeviceSpec(BaseModel):
 
     `processors` are streaming multiprocessors, of a CPU its threads. `source` names the document of each figure.
     `kernels_ms` are the times of calibration kernels by name (see `ctxbench.plugins.predict.probes`), `host_us` and
-    `launch_us` the host's time for an operator and the device's between two kernels, where they were measured.
+    `launch_us` the host's time for an operator and the device's between two kernels, where they were measured. On a CPU
+    they are what an operator takes beside its arithmetic in a layer, and alone; `train_us` is that of a training step.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,6 +41,7 @@ class DeviceSpec(BaseModel):
     backend: Literal["cuda", "cpu"] = "cuda"
     host_us: PositiveNumber | None = None
     launch_us: PositiveNumber | None = None
+    train_us: PositiveNumber | None = None
     kernels_ms: dict[str, PositiveNumber] = {}
 
     def peak(self, dtype: str) -> float:

@@ -35,6 +35,10 @@ Class = Literal[
     "fused attention",
     "unknown",
 ]
+# Forms of kernels on a processor, whose class alone does not tell their rate: taps of a narrow convolution, more for a
+# dilated one; numbers of a row of a softmax and keys of an attention, up to LONG; a product with a vector; a copy of
+# whole rows; what finds its maps in the cache, or new ones as in training.
+DILATED, LONG, VECTOR, ROWS, CACHED, KEPT = 100.0, 196, 0.01, 100.0, 1.0, 2.0
 # What a kernel computes of an operator: its output, or a gradient.
 Turn = Literal["forward", "input gradient", "weight gradient"]
 Bound = Literal["arithmetic", "bandwidth", "launches"]
@@ -112,6 +116,10 @@ class Product:
             return "skinny product"
         return "shallow product" if self.k < SKINNY else "large product"
 
+    @property
+    def form(self) -> float:
+        return VECTOR if min(self.m, self.n) == 1 else CACHED
+
     @cache  # noqa: B019  # of few products, small
     def tiled_flops(self, processors: int) -> float:
         """FLOPs of the fastest tiling, in full tiles, full waves of `processors` tiles, at the rate of an endless tile.
@@ -143,7 +151,8 @@ class Work:
     flight do not fit into the L2 cache, from memory (`again_bytes`). `across_bytes` surround numbers that are read one
     by one; they are moved where such a map does not fit into it. `blocks`: as many processors can be busy; 0: all.
     `serial_s` are seconds of one thread or block of threads, however many there are. `converted_bytes` are moved beside
-    the kernel to take maps to channels last and back, which is how tensor cores read them.
+    the kernel to take maps to channels last and back, which is how tensor cores read them. `form` is what a processor's
+    kernels of one class differ by beside their size, such as the taps of a filter; 0: only by what the caches hold.
     """
 
     kind: Class
@@ -161,6 +170,7 @@ class Work:
     serial_s: float = 0.0
     converted_bytes: int = 0
     channels_last: bool = False
+    form: float = 0.0
 
     @property
     def group(self) -> str:
@@ -201,7 +211,7 @@ class Work:
 
 def matrix_product(sides: Product, itemsize: int = 4, more: int = 0) -> Work:
     """A product that reads and writes each number once, and `more` bytes."""
-    return Work(sides.kind, itemsize * sides.elements + more, sides)
+    return Work(sides.kind, itemsize * sides.elements + more, sides, form=sides.form)
 
 
 @dataclass(frozen=True)
@@ -249,7 +259,13 @@ class Convolution:
             serial_s=math.prod(self.kernel) * TAP_S if by_thread else 0.0,
             converted_bytes=2 * itemsize * maps if converts else 0,
             channels_last=self.channels_last,
+            form=self._form if self.kind in NARROW else 0.0,
         )
+
+    @property
+    def _form(self) -> float:
+        """Taps of the filter; oneDNN's fast kernels take no dilated one, which is another form."""
+        return math.prod(self.kernel) * (DILATED if max(self.dilation) > 1 else 1.0)
 
     def _winograd(self, turn: Turn) -> Product:
         """The products of a 3x3 convolution under F(4 x 4, 3 x 3): one for each of 36 positions."""

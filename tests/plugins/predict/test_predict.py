@@ -29,6 +29,7 @@ from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.listed import device_table
 from ctxbench.plugins.predict.operators import Operator, operators_of
 from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.probes import Probe
 from ctxbench.plugins.predict.rates import (
     DTYPE_SD,
     HOST_SD,
@@ -42,7 +43,7 @@ from ctxbench.plugins.predict.rates import (
     shared,
 )
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet, sheets
-from ctxbench.plugins.predict.work import BLOCK_RATE, THREAD_S, Convolution, Product, Work
+from ctxbench.plugins.predict.work import BLOCK_RATE, CACHED, ROWS, THREAD_S, VECTOR, Convolution, Product, Work
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -165,7 +166,10 @@ def test_tiles_and_waves_of_a_product() -> None:
 def test_a_linear_layer_takes_the_milliseconds_of_its_closed_form() -> None:
     layer, x = nn.Linear(1024, 1024, bias=False, device="meta"), meta(1024, 1024)
     (operator,) = operators_of(layer, x, mode="infer")
-    assert (operator.name, operator.works) == ("mm", (Work("large product", 12 * 2**20, Product(1, *[1024] * 3)),))
+    assert (operator.name, operator.works) == (
+        "mm",
+        (Work("large product", 12 * 2**20, Product(1, *[1024] * 3), form=CACHED),),
+    )
     found = time_of([operator], MADE_UP)
     product_ms = 2 * 1024**3 / TILE_RATE / 1e12 * 1e3
     assert found.device_ms == pytest.approx(product_ms + LAUNCH_MS)
@@ -406,7 +410,7 @@ def test_efficiencies_are_below_the_data_sheet_and_their_errors_are_finite() -> 
 
 
 def test_a_class_measured_on_a_device_has_a_factor_between_its_own_and_that_of_the_device() -> None:
-    one = {"measured": Factor(((0.0, 0.5),), 0.1)}
+    one = {"measured": Factor({CACHED: [(0.0, 0.5)]}, 0.1)}
     found = Effects(*shared(one.values(), class_sd=0.2, device_sd=0.3), 0.0, one)
     # a normal prior of 0.3 for the device and 0.2 for the class, and a measurement of 0.5 with an error of 0.1
     variance = 0.3**2 + 0.2**2 + 0.1**2
@@ -422,8 +426,60 @@ def test_a_class_measured_on_a_device_has_a_factor_between_its_own_and_that_of_t
 
 
 def test_between_two_measured_sizes_a_factor_is_on_the_line_through_them() -> None:
-    factor = Factor(((math.log(1e3), 0.0), (math.log(1e5), 1.0)), 0.1)
+    factor = Factor({CACHED: [(math.log(1e3), 0.0), (math.log(1e5), 1.0)]}, 0.1)
     assert [factor.at(size) for size in (1, 1e3, 1e4, 1e5, 1e9)] == pytest.approx([0, 0, 0.5, 1, 1])
+
+
+def test_between_two_measured_forms_a_factor_is_on_the_line_through_them_and_beyond_less_is_known() -> None:
+    """Such as the taps of a filter, of which 9 and 81 were measured."""
+    factor = Factor({9.0: [(0.0, 1.0)], 81.0: [(0.0, 3.0)]}, 0.1)
+    assert [factor.at(5.0, taps) for taps in (1, 9, 27, 81, 243)] == pytest.approx([1, 1, 2, 3, 3])
+    third = rates.FORM_SD * math.log(3)
+    assert [factor.beyond(taps) for taps in (3, 9, 27, 81, 243)] == pytest.approx([third, 0, 0, 0, third])
+    alone = Factor({9.0: [(0.0, 1.0)]}, 0.1)
+    assert (alone.at(5.0, 49), alone.beyond(49)) == (1, 0)
+    known = Effects(0.0, 0.0, 0.0, {"measured": factor}, 0.5)
+    assert known.of("measured", 0.5, 1.0, 243)[2] == pytest.approx(
+        math.hypot(known.of("measured", 0.5, 1.0, 81)[2], third)
+    )
+
+
+def test_kernels_of_one_class_differ_by_form() -> None:
+    """Taps of narrow filters, dilated or not; short rows and few keys; products with a vector; copies of whole rows."""
+
+    def form(function: Callable[..., Any], *shapes: tuple[int, ...]) -> float:
+        (found,) = operators_of(Probe(function), *(meta(*shape) for shape in shapes), mode="infer", device="cpu")
+        return found.works[-1].form
+
+    def filtered(side: int, dilation: int) -> float:
+        pad = side // 2 * dilation
+        return form(
+            lambda x, w: torch.nn.functional.conv2d(x, w, padding=pad, dilation=dilation, groups=8),
+            (1, 8, 32, 32),
+            (8, 1, side, side),
+        )
+
+    assert [filtered(3, 1), filtered(7, 1), filtered(7, 3)] == [9, 49, 4900]
+    assert [form(lambda x: x.softmax(-1), (8, rows)) for rows in (49, 196, 4096)] == [49, 196, 196]
+    assert [form(torch.mm, (64, 64), (64, columns)) for columns in (1, 64)] == [VECTOR, CACHED]
+    assert form(lambda x: x.t().contiguous(), (64, 32)) == CACHED
+    assert form(lambda x: x.transpose(0, 1).contiguous(), (4, 8, 64)) == ROWS
+    attention = torch.nn.functional.scaled_dot_product_attention
+    assert [form(attention, *[(1, 2, keys, 8)] * 3) for keys in (49, 400)] == [49, 196]
+
+
+def test_a_mask_whose_exponentials_are_denormal_numbers_has_no_known_time_on_a_cpu() -> None:
+    """exp(-100) is 3.7e-44, below the least normal number of float32, 1.2e-38."""
+    cpu = MADE_UP.model_copy(update={"backend": "cpu"})
+
+    def masked(value: float, on: DeviceSpec) -> str:
+        def function(x: Tensor, mask: Tensor) -> Tensor:
+            return x.masked_fill(mask > 0, value).softmax(-1)
+
+        return time_of(operators_of(Probe(function), meta(2048, 2048), meta(2048, 2048), mode="infer"), on).time.unknown
+
+    assert "a CPU takes far longer for the denormal numbers of its mask" in masked(-100.0, cpu)
+    assert "denormal" not in masked(-math.inf, cpu) + masked(-80.0, cpu) + masked(-100.0, MADE_UP)
 
 
 def test_a_device_with_measurements_has_its_own_factor() -> None:
