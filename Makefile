@@ -75,8 +75,9 @@ extras: tracked
 research: .venv/.research tracked
 	$(IN_COPY) -m pytest research
 
-# What other counters print, by version: each package is installed into a folder of its own and asked; half an hour.
+# What other counters print, by version: each package is installed into a folder of its own and asked; an hour.
 counters: .venv/.research
+	$(PIP) --editable ".[networks]"
 	$(BIN)/python research/counters.py all
 
 # Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.

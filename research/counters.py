@@ -2,22 +2,24 @@
 
 `make counters` asks all of ctxbench/plugins/macs/tools/counters.toml: each package is installed into a folder of its
 own, beside what ctxbench needs, then `counters.py ask NAME VERSION STATE FILE.csv [CASE ...]` writes what it prints
-for these cases or kinds of cases, or for all. `counters.py join FILE.csv ...` writes results/counters:
-conventions.csv.gz, with the number of ctxbench's rules beside each, and evidence.json. Of a case that is in several
-files the last number counts; given conventions.csv.gz itself, the rules are counted again beside what was printed.
+for these cases or kinds of cases, or for all in which the state makes a difference. `counters.py join FILE.csv ...`
+writes results/counters: conventions.csv.gz, with the number of ctxbench's rules beside each, and evidence.json. Of a
+case that is in several files the last number counts; given conventions.csv.gz itself, the rules are counted again
+beside what was printed. A version that cannot be installed or imported has one row, without a case.
 """
 
 import contextlib
 import io
 import itertools
 import logging
-import os
+import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from importlib import import_module
 from multiprocessing import get_context
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from subprocess import run
 from typing import Any, cast
@@ -32,20 +34,23 @@ from prediction_data import PACKED
 from stamp import stamp, write_stamp
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ctxbench import registry
 from ctxbench.networks._parts import timm
-from ctxbench.plugins.macs.tools import readings
+from ctxbench.plugins.macs.tools import declared, not_run, readings
 from ctxbench.plugins.macs.tools.calls import Calls
 from ctxbench.plugins.macs.tools.reading import reading
+from ctxbench.plugins.macs.tools.states import foldable, folded
 from ctxbench.plugins.macs.watch import UncountableError
 from ctxbench.registry import networks
 
-# What the counters import; they are installed without what they ask for, which would bring another torch.
-BESIDE = (
-    *("iopath", "yacs", "termcolor", "tabulate", "portalocker", "addict", "yapf", "accelerate", "hjson", "msgpack"),
-    *("py-cpuinfo", "einops", "ninja", "tqdm", "rich", "transformers", "tokenizers", "regex", "opencv-python-headless"),
-)
+# What the counters import beyond research/requirements.txt; installed without what it asks for, which is another torch.
+BESIDE = ("addict", "yapf", "hjson", "ninja", "py-cpuinfo", "einops", "opencv-python-headless")
+# Counters after which PyTorch is another one in the same process.
+KEEPERS = ("calflops", "deepspeed")
+# So many counters are asked at once.
+AT_ONCE = 6
 OUT = Path(__file__).resolve().parents[1] / "results" / "counters"
 SHAPE = (1, 64, 64, 64)
 SMALL = (2, 8, 64, 64)
@@ -81,6 +86,45 @@ class Own(nn.Conv2d):
 def _tied(one: nn.Linear, other: nn.Linear) -> nn.Module:
     other.weight = one.weight
     return Of(lambda x, one, other: other(one(_tokens(x))), one, other)
+
+
+class Mamba(nn.Module):
+    """The products of mamba_ssm's layer; a cumulative sum stands for its scan, which no counter knows.
+
+    Its fast path gives the weights of layers to functions, and those of the convolution to a kernel.
+    """
+
+    use_fast_path = False
+
+    def __init__(self, inner: int = 16, states: int = 4) -> None:
+        super().__init__()
+        self.in_proj, self.out_proj = nn.Linear(8, 2 * inner, bias=False), nn.Linear(inner, 8, bias=False)
+        self.conv1d = nn.Conv1d(inner, inner, 4, groups=inner, padding=3)
+        self.x_proj, self.dt_proj = nn.Linear(inner, 1 + 2 * states, bias=False), nn.Linear(1, inner)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = _tokens(x)
+        driven, gate = (self.in_proj.weight @ tokens.transpose(1, 2)).chunk(2, 1)
+        if self.use_fast_path:
+            driven = driven.cumsum(2).transpose(1, 2)
+            projected = functional.linear(driven, self.x_proj.weight)
+        else:
+            driven = self.conv1d(driven)[..., : tokens.shape[1]].transpose(1, 2)
+            projected = self.x_proj(driven)
+        step = self.dt_proj.weight @ projected[..., :1].transpose(1, 2)
+        read = (driven + step.transpose(1, 2)).cumsum(1) / gate.transpose(1, 2)
+        return functional.linear(read, self.out_proj.weight) if self.use_fast_path else self.out_proj(read)
+
+
+@torch.library.custom_op("counters::product", mutates_args=())
+def _opaque(x: Tensor) -> Tensor:
+    found: Tensor = torch.ops.aten.bmm(x, x.transpose(1, 2))
+    return found
+
+
+@_opaque.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], x.shape[1], x.shape[1])
 
 
 def _twice_held(layer: nn.Module) -> nn.Module:
@@ -140,6 +184,15 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
         lambda x, chain: chain(chain(x)),
         nn.Sequential(nn.Conv2d(8, 8, 1), nn.Sequential(nn.Conv2d(8, 8, 3, padding=1)))
     ),
+    "a product in a custom operator": lambda: Of(lambda x: _opaque(_tokens(x))),
+    "Mamba": lambda: Mamba(),
+    "conv, norm": lambda: nn.Sequential(nn.Conv2d(8, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU()),
+    "conv, norm of a sum": lambda: Of(
+        lambda x, conv, norm: norm(x + conv(x)), nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8)
+    ),
+    "conv, pooling, linear": lambda: nn.Sequential(
+        nn.Conv2d(8, 16, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 8)
+    ),
     "a layer of a class of its own": lambda: Own(8, 16, 3),
     "softmax families": lambda: nn.Sequential(nn.LogSoftmax(1), nn.Softmax2d()),
     "RNN": lambda: _recurrent(nn.RNN(8, 16, batch_first=True)),
@@ -160,8 +213,8 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 
 # Blocks that came after the rules.
 LATER = (
-    *("area", "deformable", "dwconv", "eca", "ema_multiscale", "gated_cnn", "grid", "neighborhood", "pool", "simam"),
-    *("ssd", "swin", "ttt"),
+    *("area", "caa", "deformable", "dwconv", "eca", "ela", "ema_multiscale", "gated_cnn", "grid", "lsk", "lska"),
+    *("neighborhood", "pool", "shsa", "simam", "ssd", "swin", "triplet", "ttt"),
 )
 # The module of `own_modules.py` that rules were corrected by.
 SEEN = "Recurrent"
@@ -216,6 +269,13 @@ def of_thop(module: nn.Module, x: Tensor) -> Counted:
     from thop import profile
 
     macs, params = profile(module, inputs=(x,), verbose=False)
+    return float(macs), float(params)
+
+
+def of_thop_by_stride(module: nn.Module, x: Tensor) -> Counted:
+    from thop import profile
+
+    macs, params = profile(module, inputs=(x,), verbose=False, stride=32)
     return float(macs), float(params)
 
 
@@ -329,28 +389,81 @@ WHY = {
 def ask(name: str, release: str, state: str, only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Numbers that a counter prints for each case, or for those of these names and kinds; one that fails has its error.
 
-    Each case has a process of its own: calflops leaves its functions in the place of PyTorch's where it fails.
+    With KEEPERS each case has a process of its own: they leave their functions in the place of PyTorch's.
     """
+    about = {"tool": name, "version": release, "state": state}
     timm()  # before a counter imports torchvision, whose operators may be of another torch
-    import_module(ASKED[name][0])
+    try:
+        import_module(ASKED[name][0])
+    except ImportError as error:
+        yield about | {"error": _in_a_line(error)}
+        return
     torch.set_num_threads(1)
-    with get_context("fork").Pool(1, maxtasksperchild=1) as pool:
-        for place, (kind, case, _, _) in enumerate(cases()):
-            if only and not {kind, case} & {*only}:
-                continue
-            row = {"kind": kind, "case": case, "tool": name, "version": release, "state": state}
-            yield row | pool.apply(_asked, (name, state, place))
+    for place, (kind, case, _, _) in enumerate(cases()):
+        if only and not {kind, case} & {*only}:
+            continue
+        if found := _alone(_asked, name, state, place) if name in KEEPERS else _asked(name, state, place):
+            yield {"kind": kind, "case": case} | about | found
+
+
+def _alone(function: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
+    """Call a function in a process of its own."""
+    with get_context("fork").Pool(1) as pool:
+        return pool.apply(function, args)
+
+
+@cache
+def _built(place: int) -> tuple[nn.Module, tuple[int, ...]]:
+    """The module of a case, which each counter meets in a process of its own, and its input."""
+    _, _, build, shape = next(itertools.islice(cases(), place, None))
+    torch.manual_seed(0)
+    return build().eval(), shape
 
 
 def _asked(name: str, state: str, place: int) -> dict[str, Any]:
-    _, _, build, shape = next(itertools.islice(cases(), place, None))
-    torch.manual_seed(0)
-    with contextlib.redirect_stdout(io.StringIO()), torch.set_grad_enabled(state != "no-grad"):
+    """Ask a counter about a case: its numbers or its error, nothing where the state makes no difference."""
+    built, shape = _built(place)
+    count = of_thop_by_stride if state == "stride-32" else ASKED[name][1]
+    module = _CHANGES.get(state, _unchanged)(built, shape)
+    if module is None:
+        return {}
+    kernels = sdpa_kernel(SDPBackend.MATH) if state == "unfused-attention" else contextlib.nullcontext()
+    with contextlib.redirect_stdout(io.StringIO()), torch.set_grad_enabled(state != "no-grad"), kernels:
         try:
-            printed, params = ASKED[name][1](build().eval(), torch.randn(shape))
+            printed, params = count(module, torch.randn(shape))
             return {"printed": printed, "params": params}
         except Exception as error:  # another tool's, whatever it is, is what is reported
-            return {"error": f"{type(error).__name__}: {error}".partition("\n")[0]}
+            return {"error": _in_a_line(error)}
+
+
+def _in_a_line(error: Exception) -> str:
+    """Its first line, without the place of a file on this machine."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0].partition(" (/")[0]
+
+
+def _unchanged(module: nn.Module, shape: Sequence[int]) -> nn.Module | None:
+    return module
+
+
+def _folded(module: nn.Module, shape: Sequence[int]) -> nn.Module | None:
+    has_norms = any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in module.modules())
+    pairs = foldable(Calls(module, shape)) if has_norms else []
+    return folded(module, pairs) if pairs else None
+
+
+def _fused(module: nn.Module, shape: Sequence[int]) -> nn.Module | None:
+    found = [each for each in module.modules() if isinstance(each, Mamba)]
+    for each in found:
+        each.use_fast_path = True
+    return module if found else None
+
+
+def _with_attention(module: nn.Module, shape: Sequence[int]) -> nn.Module | None:
+    names = {each.name for each in Calls(module, shape).operators}
+    return module if "aten::scaled_dot_product_attention" in names else None
+
+
+_CHANGES = {"folded-norms": _folded, "fused-mamba": _fused, "unfused-attention": _with_attention}
 
 
 KEYS = ["case", "tool", "version", "state"]
@@ -359,23 +472,17 @@ KEYS = ["case", "tool", "version", "state"]
 def join(files: list[str]) -> pd.DataFrame:
     """The numbers of real counters beside those of ctxbench's rules."""
     found = pd.concat([pd.read_csv(file, dtype={"version": str}) for file in files], ignore_index=True)
-    found["state"] = found["state"].fillna("")
+    found = found.fillna(dict.fromkeys(("kind", "case", "state"), ""))
     found = found.groupby(KEYS, as_index=False, sort=False).last()
-    known = {case: (kind, build, shape) for kind, case, build, shape in cases()}
-    found["kind"] = [known[case][0] for case in found["case"]]
+    known = {case: (kind, place, shape) for place, (kind, case, _, shape) in enumerate(cases())}
+    found["kind"] = [known[case][0] if case else "" for case in found["case"]]
     names = found["tool"] + "@" + found["version"] + ("+" + found["state"]).where(found["state"] != "", "")
-    counted: dict[int, dict[str, int | str | None]] = {}
-    for case, own in names.groupby(found["case"]):
-        _, build, shape = known[str(case)]
-        calls = Calls(build(), shape)
-        for place, name in own.items():
-            try:
-                counted[place] = {"convention": reading(name).count(calls), "own_params": reading(name).params(calls)}
-            except UncountableError as error:
-                counted[place] = {"fails": str(error)}
+    asked = [(known[str(case)], own) for case, own in names[found["case"] != ""].groupby(found["case"])]
+    with get_context("fork").Pool(AT_ONCE) as pool:
+        counted = [each for found_of_case in pool.starmap(_counted, asked, 1) for each in found_of_case]
     columns = ["convention", "own_params", "fails"]
-    found = found.drop(columns=columns, errors="ignore").join(
-        pd.DataFrame.from_dict(counted, orient="index", columns=columns)
+    found = found.drop(columns=[*columns, "why"], errors="ignore").join(
+        pd.DataFrame.from_dict(dict(counted), orient="index", columns=columns)
     )
     found = found.astype(dict.fromkeys(("params", "convention", "own_params"), "Int64"))
     differs = found["printed"].notna() & (found["printed"] != found["convention"])
@@ -386,21 +493,75 @@ def join(files: list[str]) -> pd.DataFrame:
     return found
 
 
-def everything() -> None:
-    """Install each counter's package, and ask it about all cases."""
+def _counted(
+    case: tuple[str, int, tuple[int, ...]], own: "pd.Series[str]"
+) -> list[tuple[int, dict[str, int | str | None]]]:
+    """Count a case by the rules of its readings, which are in these rows."""
+    _, place, shape = case
+    calls, found = Calls(_built(place)[0], shape), []
+    for row, name in own.items():
+        counted: dict[str, int | str | None]
+        try:
+            counted = {"convention": reading(name).count(calls), "own_params": reading(name).params(calls)}
+        except UncountableError as error:
+            counted = {"fails": str(error)}
+        found.append((cast(int, row), counted))
+    return found
+
+
+def everything() -> list[str]:
+    """Install each counter's package, and ask it about all cases: the files of what each printed."""
     home = Path(sys.prefix) / "counters"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-    run([*pip, "--target", str(home / "beside"), *BESIDE], check=True)
-    for name in readings():
-        plain, _, state = name.partition("+")
-        tool, _, release = plain.partition("@")
-        package, number = reading(name).about["package"].split()
-        place = home / f"{package}-{number}"
-        if package != "torch" and not place.exists():
-            run([*pip, "--no-build-isolation", "--target", str(place), f"{package}=={number}"], check=True)
-        path = os.pathsep.join(map(str, (place, home / "beside")))
-        asked = [sys.executable, __file__, "ask", tool, release, state, str(home / f"{name}.csv")]
-        run(asked, check=True, env={**os.environ, "PYTHONPATH": path})
+    shutil.rmtree(home, ignore_errors=True)
+    for place, _ in enumerate(cases()):
+        _built(place)
+    if failure := _install(home / "beside", *BESIDE):
+        raise SystemExit(failure)
+    packages: dict[str, list[str]] = {}
+    for name in (*not_run(), *readings()):
+        tool, _, release = name.partition("+")[0].partition("@")
+        packages.setdefault(declared()[tool][release].get("package") or reading(name).about["package"], []).append(name)
+    with ThreadPool(AT_ONCE) as pool:
+        return [file for files in pool.starmap(partial(_everything_of, home), packages.items(), 1) for file in files]
+
+
+def _everything_of(home: Path, package: str, names: Sequence[str]) -> list[str]:
+    place = home / package.replace(" ", "-")
+    is_torch = package.startswith("torch ")
+    failure = "" if is_torch else _install(place, package.replace(" ", "=="))
+    files = {name: str(home / f"{name}.csv") for name in names}
+    for name, file in files.items():
+        child = get_context("fork").Process(target=_ask_beside, args=((place, home / "beside"), name, file, failure))
+        child.start()
+        child.join()
+        if child.exitcode:
+            _write([_about(name) | {"error": f"its process ended with code {child.exitcode}"}], file)
+        print(file, failure, flush=True)
+    return [*files.values()]
+
+
+def _ask_beside(places: Sequence[Path], name: str, file: str, failure: str) -> None:
+    """Ask a counter whose package, and what it imports, is in these folders; each comes before what is installed."""
+    sys.path[:0] = map(str, places)
+    _write([_about(name) | {"error": failure}] if failure else ask(*_about(name).values()), file)
+
+
+def _about(name: str) -> dict[str, str]:
+    plain, _, state = name.partition("+")
+    tool, _, release = plain.partition("@")
+    return {"tool": tool, "version": release, "state": state}
+
+
+def _write(rows: Iterable[Mapping[str, Any]], file: str) -> None:
+    frame = pd.DataFrame(rows, columns=["kind", *KEYS, "printed", "params", "error"])
+    frame.to_csv(file, index=False, lineterminator="\n")
+
+
+def _install(place: Path, *packages: str) -> str:
+    """Install packages into a folder, without what they ask for; pip's last line where it cannot."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    done = run([*pip, "--target", str(place), *packages], capture_output=True, text=True)
+    return f"not installed: {done.stderr.strip().rpartition(chr(10))[2]}" if done.returncode else ""
 
 
 def main() -> None:
@@ -408,13 +569,12 @@ def main() -> None:
     logging.disable(logging.WARNING)
     if sys.argv[1] == "ask":
         name, release, state, file, *only = sys.argv[2:]
-        pd.DataFrame(ask(name, release, state, only)).to_csv(file, index=False, lineterminator="\n")
+        _write(ask(name, release, state, only), file)
         return
     evidence = stamp()
     files = sys.argv[2:]
     if sys.argv[1] == "all":
-        everything()
-        files = [str(Path(sys.prefix) / "counters" / f"{name}.csv") for name in readings()]
+        files = everything()
     found = join(files)
     write_stamp(OUT, evidence)
     found.to_csv(OUT / "conventions.csv.gz", index=False, lineterminator="\n", compression=PACKED)

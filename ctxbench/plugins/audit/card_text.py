@@ -14,7 +14,7 @@ from ctxbench.base.extras import installed
 from ctxbench.base.mode import MODES
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import SHAPE
-from ctxbench.plugins.audit.conventions import TOOLS
+from ctxbench.plugins.audit.conventions import NO_GRAD, TOOLS
 from ctxbench.plugins.macs.tools import unit_of
 from ctxbench.results.run_folder import RunFolder
 
@@ -39,7 +39,7 @@ shape = {shape}
 
 def asked(tools: Sequence[str]) -> list[str]:
     """The counts that a card has: the block's own, and of counters their MACs and the parameters of their version."""
-    params = dict.fromkeys(TOOLS["params"][each.partition("+")[0]] for each in tools)
+    params = dict.fromkeys(TOOLS["params"][each.removesuffix(NO_GRAD)] for each in tools)
     return [*COUNTED, *(TOOLS["macs"][each] for each in tools), *params]
 
 
@@ -66,7 +66,7 @@ def counted(
     yield from (f"# {name}: no {each}, since {_line(missing[each])}" for each in COUNTED if each in missing)
     yield from _row(name, name, case, {each: counts[each] for each in COUNTED if each in counts})
     for tool in tools:
-        own = {"params": TOOLS["params"][tool.partition("+")[0]], "macs": TOOLS["macs"][tool]}
+        own = {"params": TOOLS["params"][tool.removesuffix(NO_GRAD)], "macs": TOOLS["macs"][tool]}
         if own["macs"] in missing:
             yield f"# {name}: {tool} prints nothing: {_line(missing[own['macs']])}"
             continue

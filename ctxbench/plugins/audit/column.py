@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from ctxbench.base.texts import counted
-from ctxbench.plugins.audit.conventions import OF_PRODUCTS, PRODUCTS, TOOLS, Changes, as_counted_by
+from ctxbench.plugins.audit.conventions import OF_PRODUCTS, PRODUCTS, TRIED, Changes, as_counted_by
 from ctxbench.plugins.audit.figure import PublishedFigure
 
 # A convention that the source does not name has to explain so many figures at least that its own does not.
@@ -50,7 +50,7 @@ def counters_of(figures: Sequence[PublishedFigure], other: Changes | None) -> li
     if not rest or not figures[0].tools or (_are_alike(rest) and len(rest) < len(figures)):
         return []
     for each in figures:
-        each.recount.counts(each.case, TOOLS[each.quantity].values())
+        each.recount.counts(each.case, TRIED[each.quantity].values())
     ways = figures[0].tried if _are_alike(figures) else figures[0].tools
     equal = {changes: [each for each in figures if each.fits(changes)] for changes in ways}
     most = max(map(len, equal.values()))

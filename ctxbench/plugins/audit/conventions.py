@@ -12,10 +12,23 @@ from ctxbench.plugins.audit.recounted import COUNTS, SIZES
 from ctxbench.plugins.macs.tools import readings, unit_of
 from ctxbench.registry.formula import evaluate, names_in
 
-# The counts of other counters, by quantity and their names. A state changes no number of parameters.
+NO_GRAD = "+no-grad"
+# The counts of other counters, by quantity and their names. Switching gradients off changes no number of parameters.
 TOOLS = {
     quantity: {name: f"{quantity}_as_{re.sub(r'[^a-z0-9]', '_', name)}" for name in names}
-    for quantity, names in (("macs", readings()), ("params", [each for each in readings() if "+" not in each]))
+    for quantity, names in (
+        ("macs", readings()),
+        ("params", [each for each in readings() if not each.endswith(NO_GRAD)]),
+    )
+}
+# A figure is tried with these: of the states with no-grad alone, and without a version whose rules another one has.
+TRIED = {
+    quantity: {
+        name: count
+        for name, count in counts.items()
+        if "+" not in name.removesuffix(NO_GRAD) and name != "ultralytics-thop@2.1.6"
+    }
+    for quantity, counts in TOOLS.items()
 }
 PRODUCTS = "matrix products and convolutions alone"
 # The counter of PyTorch itself, which counts these but for those that it does not see.
@@ -120,7 +133,7 @@ def of_tools(own: Convention) -> dict[Changes, Convention]:
     """The conventions of other counters: what they print, and of MACs also twice that, or half of FLOPs."""
     return {
         (as_counted_by(name), *filter(None, [operations])): replace(own, instead=count, scale=scale)
-        for name, count in TOOLS.get(own.quantity, {}).items()
+        for name, count in TRIED.get(own.quantity, {}).items()
         for operations, scale in (_HALVES if own.quantity == "macs" and unit_of(name) == "FLOPs" else _scales(own))
     }
 

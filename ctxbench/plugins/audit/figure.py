@@ -10,7 +10,7 @@ from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import Printed
-from ctxbench.plugins.audit.conventions import TOOLS, Changes, Convention, of_tools, others
+from ctxbench.plugins.audit.conventions import TOOLS, TRIED, Changes, Convention, of_tools, others
 from ctxbench.plugins.audit.recount import Recount
 from ctxbench.plugins.audit.recounted import Alternative, sizes
 from ctxbench.plugins.macs.tools import full_name
@@ -76,7 +76,7 @@ class PublishedFigure:
     @cached_property
     def tried(self) -> Mapping[Changes, Fraction]:
         """Numbers under each other convention and by each other counter, where they are known."""
-        self.recount.counts(self.case, TOOLS.get(self.quantity, {}).values())
+        self.recount.counts(self.case, TRIED.get(self.quantity, {}).values())
         found = {changes: self.counted(each) for changes, each in {**self.others, **self.tools}.items()}
         return {changes: value for changes, value in found.items() if value is not None}
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ctxbench.plugins.audit.conventions import TOOLS
+from ctxbench.plugins.audit.conventions import TRIED
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.recounted import COUNTS, RecountedTable
 from ctxbench.table.table import Cell, Footnotes, Origin, Table, Tone, plain_table
@@ -52,7 +52,7 @@ def _left_out(findings: Sequence[AuditFinding]) -> list[str]:
 def _tried(findings: Sequence[AuditFinding]) -> list[str]:
     """A line for each quantity with a figure that is not reproduced, with the counters that were tried."""
     lost = dict.fromkeys(each.quantity for each in findings if each.verdict == Verdict.NOT_REPRODUCED)
-    return [f"Counters tried for {each}: {', '.join(TOOLS[each])}." for each in lost if each in TOOLS]
+    return [f"Counters tried for {each}: {', '.join(TRIED[each])}." for each in lost if each in TRIED]
 
 
 def of_columns(findings: Sequence[AuditFinding]) -> list[str]:

@@ -10,7 +10,7 @@ from ctxbench.base.texts import counted, listed
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import Printed
 from ctxbench.plugins.audit.column import MOST_BY_CHANCE, chance, convention_of, counters_of, fitting, pairs_by_chance
-from ctxbench.plugins.audit.conventions import TOOLS, Changes, as_counted_by
+from ctxbench.plugins.audit.conventions import TOOLS, TRIED, Changes, as_counted_by
 from ctxbench.plugins.audit.differences import broken
 from ctxbench.plugins.audit.figure import PublishedFigure
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
@@ -87,7 +87,7 @@ def readings_of(recount: Recount) -> list[str]:
             own = ["as ctxbench counts"] * each.fits(())
             said = " or ".join([*own, *([_named(named)] * bool(named))]) or "equal to none"
             lines.append(f"{each.quantity} {each.text}: {said} ({chance([each])}).")
-        if len(figures) > 1 and (both := [each for each in TOOLS["macs"] if all(map(_prints(each), figures))]):
+        if len(figures) > 1 and (both := [each for each in TRIED["macs"] if all(map(_prints(each), figures))]):
             lines.append(f"{' and '.join(each.quantity for each in figures)} are both printed by {listed(both)}.")
     return lines
 
@@ -110,11 +110,11 @@ def _by_one_counter(recount: Recount, row: str) -> str:
     figures = [PublishedFigure(recount, row, each) for each in TOOLS if each in recount.table.rows[row].printed]
     if len(figures) < len(TOOLS) or any(each.missing or each.fits(()) for each in figures):
         return ""
-    both = [(as_counted_by(each),) for each in TOOLS["macs"] if all(map(_prints(each), figures))]
-    near, all_near = pairs_by_chance(figures, [[_ways(each, name) for each in figures] for name in TOOLS["macs"]])
+    both = [(as_counted_by(each),) for each in TRIED["macs"] if all(map(_prints(each), figures))]
+    near, all_near = pairs_by_chance(figures, [[_ways(each, name) for each in figures] for name in TRIED["macs"]])
     if not both or Fraction(near, all_near) > MOST_BY_CHANCE:
         return ""
-    tried = f"{len(TOOLS['macs'])} counters, versions and states tried, {len(both)} print both"
+    tried = f"{len(TRIED['macs'])} counters, versions and states tried, {len(both)} print both"
     return f"{_named(both)} ({tried}; {near} of the {all_near:,} pairs near these would fit one)"
 
 

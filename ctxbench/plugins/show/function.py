@@ -9,7 +9,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.cli import describe
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.conditions import CONDITIONS, Names, Shapes
-from ctxbench.plugins.macs.tools import full_names
+from ctxbench.plugins.macs.tools import full_names, not_run
 from ctxbench.registry.entry import Entry
 from ctxbench.table.result import Result
 
@@ -36,7 +36,7 @@ def show(
         dtype, memory_format: One value of each condition, or several, for the counts.
         hparams: Hyper-parameters by name, such as `{"steps": 3}`, for the counts.
         by_operator: Also the MACs of each operator.
-        counted_as: Also what other counters print: `NAME`, `NAME@VERSION` or `NAME@VERSION+no-grad`, such as
+        counted_as: Also what other counters print: `NAME`, `NAME@VERSION` or `NAME@VERSION+STATE`, such as
             `["thop", "fvcore@0.1.5+no-grad"]`; `all`: each that is known.
 
     Returns:
@@ -54,7 +54,8 @@ def show(
     for option, value in {**others, "--set": hparams, "--by-operator": by_operator, "--as": counted_as}.items():
         if value and shape is None:
             raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-    tools = full_names([counted_as] if isinstance(counted_as, str) else counted_as or ())
+    asked = [counted_as] if isinstance(counted_as, str) else [*(counted_as or ())]
+    tools = [*full_names(asked), *(not_run() if "all" in asked else ())]
     values = api.conditions_of({"shape": shape, **given})
     with IsolatedLoader() as loader:
         chosen = product(*values.values()) if values else []

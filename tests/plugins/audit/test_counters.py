@@ -19,7 +19,7 @@ from ctxbench.plugins.audit.recount import Recount
 from ctxbench.plugins.audit.recounted import RecountedTable
 from ctxbench.plugins.audit.table import of_columns
 from ctxbench.plugins.audit.verdicts import judge
-from ctxbench.plugins.macs.tools import NO_GRAD, counters, full_name
+from ctxbench.plugins.macs.tools import counters, full_name
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -41,7 +41,7 @@ def of_package(tool: str) -> dict[str, float]:
         return {
             row["case"]: float(row["printed"])
             for row in csv.DictReader(file)
-            if f"{row['tool']}@{row['version']}{row['state'] and NO_GRAD}" == full_name(tool) and row["case"] in BLOCKS
+            if f"{row['tool']}@{row['version']}" == full_name(tool) and not row["state"] and row["case"] in BLOCKS
         }
 
 

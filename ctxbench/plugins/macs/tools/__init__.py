@@ -6,17 +6,22 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench.base import disk
-from ctxbench.base.errors import unknown
+from ctxbench.base.errors import UsageError, unknown
 
 FILE = Path(__file__).with_name("counters.toml")
-# The state of a caller that has switched gradients off.
-NO_GRAD = "+no-grad"
+
+
+@cache
+def state_words() -> dict[str, str]:
+    """Words for each state."""
+    found: dict[str, str] = disk.read_toml(FILE)["states"]
+    return found
 
 
 @cache
 def declared() -> dict[str, dict[str, Any]]:
     """Rules and facts of each counter, by version, as the file has them."""
-    return disk.read_toml(FILE)
+    return {name: versions for name, versions in disk.read_toml(FILE).items() if name != "states"}
 
 
 def unit_of(name: str) -> str:
@@ -28,14 +33,25 @@ def unit_of(name: str) -> str:
 
 @cache
 def readings() -> tuple[str, ...]:
-    """The full names of all counters: `NAME@VERSION`, and `NAME@VERSION+STATE`, the newest version last."""
-    found = []
-    for counter, versions in declared().items():
-        for version, about in versions.items():
-            found += [
-                f"{counter}@{version}{state}" for state in ("", *(f"+{each}" for each in about.get("states", ())))
-            ]
-    return tuple(found)
+    """The full names of what has run: `NAME@VERSION`, and `NAME@VERSION+STATE`, the newest version last."""
+    return tuple(
+        f"{counter}@{version}{state}"
+        for counter, versions in declared().items()
+        for version, about in versions.items()
+        for state in ("", *(f"+{each}" for each in about.get("states", ())))
+        if "not_run" not in about
+    )
+
+
+@cache
+def not_run() -> dict[str, str]:
+    """The full names of versions whose packages could not be run, and why."""
+    return {
+        f"{counter}@{version}": about["not_run"]
+        for counter, versions in declared().items()
+        for version, about in versions.items()
+        if "not_run" in about
+    }
 
 
 def counters() -> tuple[str, ...]:
@@ -52,6 +68,8 @@ def full_name(name: str) -> str:
     own = [each for each in readings() if each.startswith(f"{counter}@")]
     newest = own[-1].partition("@")[2].partition("+")[0]
     found = f"{counter}@{version or newest}{plus}{state}"
+    if found in not_run():
+        raise UsageError(f"{found} was not run, so it has no figures: {not_run()[found]}")
     if found not in own:
         raise unknown("version or state of this counter", name, own)
     return found

@@ -97,12 +97,13 @@ class Calls:
 
     def __init__(self, module: nn.Module, shape: Sequence[int], passes: "dict[Sequence[int], Calls] | None" = None):
         self.module, self.shape = module, tuple(shape)
+        self.in_states: dict[str, Calls] = {}
         self._passes = {} if passes is None else passes
         self._passes[self.shape] = self
 
     def at(self, shape: Sequence[int]) -> "Calls":
         """The calls for an input of this shape; each shape runs once. UncountableError if it cannot be taken."""
-        return self._passes.get(tuple(shape)) or Calls(self.module, shape, self._passes)
+        return self._passes.get(tuple(shape)) or type(self)(self.module, shape, self._passes)
 
     @property
     def layers(self) -> Sequence[LayerCall]:
@@ -131,7 +132,7 @@ class Calls:
 
     def has_learned_mask(self, call: CallWithin) -> bool:
         """Return whether the mask of a call of attention comes from a parameter."""
-        return len(call.args) > 3 and bool(_storages(call.args[3]) & self._learned)
+        return len(call.args) > 3 and bool(storages(call.args[3]) & self._learned)
 
     def whole(self, call: CallWithin) -> CallWithin:
         """The composite call that a call is a part of, or itself."""
@@ -161,20 +162,20 @@ class Calls:
     @cached_property
     def _read(self) -> set[int]:
         """The calls on whose outputs, by their storages, the output of the pass depends."""
-        needed, read = _storages(self._watch.output), set()
+        needed, read = storages(self._watch.output), set()
         for call in reversed(self.operators):
-            if _storages(call.output) & needed:
+            if storages(call.output) & needed:
                 read.add(id(call))
-                needed |= _storages(call.args)
+                needed |= storages(call.args)
         return read
 
     @cached_property
     def _learned(self) -> set[int]:
         """The storages of what is computed from parameters that need a gradient, and not from the input."""
-        own = _storages([each for each in self.copy.parameters() if each.requires_grad])
+        own = storages([each for each in self.copy.parameters() if each.requires_grad])
         for call in self.operators:
-            if _storages(call.args) & own:
-                own |= _storages(call.output)
+            if storages(call.args) & own:
+                own |= storages(call.output)
         return own
 
     @cached_property
@@ -270,7 +271,7 @@ class _Watch(Watch):
         return watched
 
 
-def _storages(values: Any) -> set[int]:
+def storages(values: Any) -> set[int]:
     """The storages of the tensors in a nest of values."""
     return {each.untyped_storage()._cdata for each in tree_leaves(values) if isinstance(each, Tensor)}
 

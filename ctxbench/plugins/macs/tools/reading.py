@@ -8,18 +8,24 @@ from typing import Any
 from torch import nn
 
 from ctxbench.meta.fused_attention import is_fusible
-from ctxbench.plugins.macs.tools import NO_GRAD, declared, functions, layers, operators, params
+from ctxbench.plugins.macs.tools import declared, functions, layers, operators, params
 from ctxbench.plugins.macs.tools.calls import NATIVE, Calls, CallWithin, FunctionCall, LayerCall
+from ctxbench.plugins.macs.tools.states import in_state
 from ctxbench.plugins.macs.watch import UncountableError
 
 _ATTENTION = "aten::scaled_dot_product_attention"
+# Layers whose cost does not grow with the image, by which a line is drawn through two images.
+_OF_FIXED_COST = (
+    *(nn.Linear, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
+    *(nn.RNNBase, nn.RNNCell, nn.GRUCell, nn.LSTMCell),
+)
 _WORDS = {"layers": layers, "functions": functions, "operators": operators}
 Booked = Callable[[Any], int]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A counter in a version and a state: `NAME@VERSION`, or `NAME@VERSION+no-grad`.
+    """A counter in a version and a state: `NAME@VERSION`, or `NAME@VERSION+STATE`.
 
     `count` is the number that it prints for a pass, in its `unit`, `params` its number of parameters, None if it prints
     none. Both raise UncountableError where the package fails. `sees` tells of a product whether it counts.
@@ -34,11 +40,18 @@ class Reading:
         return str(self.about["unit"])
 
     @property
+    def state(self) -> str:
+        return self.name.partition("+")[2]
+
+    @property
     def has_gradients(self) -> bool:
-        return not self.name.endswith(NO_GRAD)
+        return self.state != "no-grad"
 
     def count(self, calls: Calls) -> int:
         """The number that it prints."""
+        calls = in_state(calls, self.state)
+        if self.state == "stride-32":
+            return self._by_stride(calls, 32)
         if side := int(self.about.get("side", 0)):
             _, channels, height, width = calls.shape
             return 2 * self._sum(calls.at((1, channels, side, side))) * height * width // side**2
@@ -57,6 +70,28 @@ class Reading:
         except UncountableError:
             return 2 * self._sum(calls)
 
+    def _by_stride(self, calls: Calls, side: int) -> int:
+        """A straight line through the counts of side x side and side x 2 side, at the area of the input.
+
+        A line through zero where no layer is of a fixed cost. The input's own count where that is no larger or no
+        multiple, where attention grows by the square of the area, and where a small image is not taken.
+        """
+        *image, height, width = calls.shape
+        areas, layers = height * width // side**2, [*calls.copy.modules()]
+        if (
+            height % side
+            or width % side
+            or areas <= 1
+            or any(isinstance(each, nn.MultiheadAttention) for each in layers)
+        ):
+            return self._sum(calls)
+        is_fixed = any(isinstance(each, _OF_FIXED_COST) for each in layers)
+        try:
+            one, *two = (self._sum(calls.at((*image, side, each * side))) for each in (1, 2)[: 1 + is_fixed])
+        except UncountableError:
+            return self._sum(calls)
+        return one + (areas - 1) * ((two[0] - one) if two else one)
+
     def _sum(self, calls: Calls) -> int:
         if self.about.get("fails") == "without_parameters" and not [*calls.copy.parameters()]:
             raise UncountableError("it fails on a module without parameters")
@@ -68,7 +103,7 @@ class Reading:
         """Its number of parameters."""
         if not (word := self.about.get("params")):
             return None
-        found: int = getattr(params, word)(calls, self._types)
+        found: int = getattr(params, word)(in_state(calls, self.state), self._types)
         return found
 
     def sees(self, call: CallWithin, calls: Calls) -> bool:
@@ -117,13 +152,16 @@ class Reading:
             rule = rules.get(call.name)
             return rule(call) if rule and not call.around and calls.is_read(call) else 0
         if call.name == _ATTENTION:
-            fused = is_fusible(*call.args[:3]) and not (self.has_gradients and calls.has_learned_mask(call))
+            has_kernel = self.state != "unfused-attention" and is_fusible(*call.args[:3])
+            fused = has_kernel and not (self.has_gradients and calls.has_learned_mask(call))
             return 0 if fused else rules["aten::bmm"](call)
         return rules[call.name](call) if call.name in rules and "aten::lstm" not in call.around else 0
 
     def _times(self, call: LayerCall | FunctionCall, calls: Calls) -> int:
         """Number of times that a call counts, whose layer may have several parents."""
         twice = self.about.get("twice", "once")
+        if isinstance(call, FunctionCall):
+            twice = self.about.get("twice_functions", twice)
         layer = call.layer if isinstance(call, LayerCall) else (None, *call.layers)[-1]
         parents = 1 if twice == "once" or layer is None else calls.parents(layer)
         return parents**2 if twice == "squared" else parents
@@ -141,8 +179,7 @@ def _is_native(layer: nn.Module) -> bool:
 @cache
 def reading(name: str) -> Reading:
     """A counter by its full name."""
-    plain = name.removesuffix(NO_GRAD)
-    about, kinds = _merged(plain)
+    about, kinds = _merged(name.partition("+")[0])
     rules = {
         owner: {kind: _booked(owner, word) for kind, word in words.items() if word} for owner, words in kinds.items()
     }
