@@ -268,7 +268,7 @@ def _also(axes: Sequence[str]) -> str:
     equal = [quantity(axis).noun for axis in axes if not quantity(axis).has_interval]
     alike = [quantity(axis).noun for axis in axes if quantity(axis).has_interval]
     text = f"; the same {listed(equal)}" if equal else ""
-    return text + (f"; about the same {listed(alike)}" if alike else "")
+    return text + (f"; no clear difference in {listed(alike)}" if alike else "")
 
 
 def settings_sentences(standings: Sequence[Standing], most: int) -> list[str]:
@@ -296,7 +296,7 @@ def _cost_of(name: str, rows: Sequence[Standing]) -> str:
     texts = [_axis_cost(axis, ends) for axis in axes_of_front(rows)]
     found = [
         start + listed([noun for kind, noun in texts if kind == each])
-        for each, start in (("changed", ""), ("same", "the same "), ("alike", "about the same "))
+        for each, start in (("changed", ""), ("same", "the same "), ("alike", "no clear difference in "))
         if any(kind == each for kind, _ in texts)
     ]
     found += [text for kind, text in texts if kind == "unclear"]

@@ -155,7 +155,7 @@ def test_settings_are_columns_and_each_hyper_parameter_has_a_sentence_on_its_cos
     assert sentences(rows) == [
         "On the Pareto front: sa.",
         "A, heads=16 over heads=4 at each of 2 settings of kernel: 1.00x to 1.50x the parameters and 3.00x to 4.00x "
-        "the MACs; about the same inference latency.",
+        "the MACs; no clear difference in inference latency.",
         "A, kernel=5 over kernel=3 at each of 2 settings of heads: 2.00x to 3.00x the parameters, 2.00x to 2.67x the "
         "MACs and 3.000x [3.000, 3.000] the inference latency.",
     ]
@@ -168,7 +168,7 @@ def rows_time(value: float) -> Number:
 def test_a_setting_that_failed_costs_nothing_and_words_are_in_their_order() -> None:
     rows = [setting(4, 3, 100, 10, 2.0), setting(16, 3, 150, 10, 2.0), setting(64, 3, 0, 0, 0, status="oom")]
     assert sentences(rows)[1:] == [
-        "A, heads=16 over heads=4: 1.50x the parameters; the same MACs; about the same inference latency."
+        "A, heads=16 over heads=4: 1.50x the parameters; the same MACs; no clear difference in inference latency."
     ]
 
 

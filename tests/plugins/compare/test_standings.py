@@ -192,7 +192,7 @@ def test_a_disturbed_candidate_is_told_once_and_what_is_far_off_all_the_same() -
         (
             standing("r", 50, 500, 250, 9, 11),
             "mine is dominated by r: 2.00x fewer parameters, 2.00x fewer MACs and 2.00x less training memory; "
-            "about the same inference latency.",
+            "no clear difference in inference latency.",
         ),
         (
             standing("r", 200, 2000, 1000, 20, 22),
@@ -202,7 +202,7 @@ def test_a_disturbed_candidate_is_told_once_and_what_is_far_off_all_the_same() -
         (
             standing("r", 100, 3000, 500, 9.8, 10.0),
             "mine dominates r: 3.00x fewer MACs; the same parameters and training memory; "
-            "about the same inference latency.",
+            "no clear difference in inference latency.",
         ),
         (
             standing("r", 100, 1000, 2050, 9.75, 9.85),
@@ -212,7 +212,7 @@ def test_a_disturbed_candidate_is_told_once_and_what_is_far_off_all_the_same() -
         (
             standing("r", 0, 2000, 500, 10, 12),
             "mine: 2.00x fewer MACs than r, for 100 parameters where it has none; "
-            "the same training memory; about the same inference latency.",
+            "the same training memory; no clear difference in inference latency.",
         ),
         (standing("r", 0, 0, None, 0, 0, status="oom"), "mine and r cannot be compared: r ended with oom."),
     ],
