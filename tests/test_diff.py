@@ -146,7 +146,7 @@ def test_what_a_notebook_completes() -> None:
     of_plugins = {
         name: name for name in ("audit", "check", "choose", "compare", "history", "profile", "show", "verify")
     }
-    of_plugins |= {"predict_memory": "memory", "predict_time": "predict"}
+    of_plugins |= {"card": "audit", "predict_memory": "memory", "predict_time": "predict"}
     assert dir(ctxbench) == sorted([*own, *(name for name, plugin in of_plugins.items() if plugin in plugins())])
     assert all(callable(getattr(ctxbench, name)) for name in dir(ctxbench))
     with pytest.raises(AttributeError, match="has no attribute 'runs'"):

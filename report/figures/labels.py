@@ -91,7 +91,7 @@ def _fixed_cost(
     outside = _outside(boxes, frame)
     outside = 10 * outside + 4 * (outside > 0.01)
     crossed = 0.7 * _crossings(points[index], boxes, np.delete(marks, index, axis=0))
-    distance = (np.repeat(_DISTANCES, len(_ANGLES)) / 25) ** 2
+    distance = (np.repeat(_DISTANCES, len(_ANGLES)) / 40) ** 2
     return np.asarray(covered + outside + leaders * (0.15 + crossed) + distance)
 
 

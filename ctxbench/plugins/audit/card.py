@@ -47,6 +47,11 @@ def card(
 
     Raises:
         UsageError: For a wrong argument, a block that cannot be counted without data, and a run without the blocks.
+
+    Example:
+        >>> found = ctxbench.card("sa", (1, 64, 8, 8), counted_as=["fvcore"])
+        >>> found.value.count("[rows")
+        2
     """
     from ctxbench.plugins.audit import card_text
     from ctxbench.plugins.audit.function import counts_of
