@@ -8,6 +8,7 @@ Run, with timm installed (`make extras`) and all changes committed: python resea
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -48,6 +49,8 @@ CODES = {
     LACKS,
     *(code for name in COUNTING for code in plugins()[name].notes),
 } - MEASURED
+# Blocks of plugins that are in ctxbench-science today.
+_MOVED = re.compile(r"^ctxbench\.plugins\.(?=(numerics|recall|stability)\.)")
 # What was counted, by what decides it.
 counts: dict[str, CaseOutcome] = {}
 
@@ -109,7 +112,9 @@ def rows_of(run: Path) -> Iterator[Row]:
         way = row["execution"] if times or execution(row["execution"]).no_memory else "eager"
         where = {"device": row["device"] if times else META, "execution": way, "threads": None}
         hparams = json.loads(row["hparams"])
-        case = Case(row["module"], row["reference"], hparams, **{**from_columns(row), **where})
+        case = Case(
+            row["module"], _MOVED.sub("ctxbench_science.", row["reference"]), hparams, **{**from_columns(row), **where}
+        )
         yield Row(run, row, case, plan, tuple(name for name in sorted(filled) if _is_counted(name, times)))
 
 
