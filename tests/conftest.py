@@ -49,12 +49,18 @@ timeout_s = {timeout}
 """
 
 
+@functools.cache
+def _torchvision_refuses() -> str:
+    """The last line of why a fresh process cannot import torchvision; this one may have a part of it."""
+    command = [sys.executable, "-c", "import torchvision.models"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
+
+
 def need_torchvision() -> None:
     """Skip a test where torchvision is missing, or built for another torch."""
-    try:
-        importlib.import_module("torchvision.models")
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"torchvision cannot be imported: {error}")
+    if refused := _torchvision_refuses():
+        pytest.skip(f"torchvision cannot be imported: {refused}")
 
 
 # Test files of ten seconds and more, those of `make long` and the longest first; a worker that takes one last would end
