@@ -731,7 +731,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: dict[str, Any
     """
     monkeypatch.setattr("ctxbench.plugins.check.request.GateRule", partial(GateRule, looks=(2,)))
     monkeypatch.chdir(real["root"])
-    monkeypatch.setattr(check, "baseline_tree", lambda here, ref: nullcontext(real["baseline"]))
+    monkeypatch.setattr(check, "baseline_tree", lambda here, ref, adapters: nullcontext(real["baseline"]))
     monkeypatch.setattr(flow, "Pairs", partial(Pairs, launch=real["launch"]))
 
     def run(*modules: str) -> tuple[int, dict[str, Any]]:
