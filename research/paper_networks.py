@@ -64,7 +64,7 @@ def imported(folder: str, name: str, **stand_ins: ModuleType) -> Any:
 def _with_mamba(folder: str, name: str, is_fused: bool) -> Any:
     """A module that imports `mamba_ssm`, with the stand-in."""
     module = ModuleType("mamba_ssm")
-    module.Mamba = FusedMamba if is_fused else MambaLayers  # type: ignore[attr-defined]
+    module.Mamba = FusedMamba if is_fused else MambaLayers  # type: ignore[attr-defined]  # a new module has none
     return imported(folder, name, mamba_ssm=module)
 
 

@@ -16,6 +16,7 @@ from ctxbench.model.case import Case
 from ctxbench.model.conditions import SHAPE
 from ctxbench.plugins.audit.conventions import NO_GRAD, TOOLS
 from ctxbench.plugins.macs.tools import unit_of
+from ctxbench.registry.reference import Reference
 from ctxbench.results.run_folder import RunFolder
 
 COUNTED = ("params", "macs", "macs_train", "memory_train", "memory_infer")
@@ -94,11 +95,12 @@ def _exact(quantity: str, count: int) -> str:
 
 def measured(name: str, case: Case, run: RunFolder) -> Iterator[str]:
     """A row for each record of a run that timed the block at this input. UsageError if there is none."""
-    known = {**case.defaults, **case.hparams}
+    known, block = {**case.defaults, **case.hparams}, Reference.parse(case.reference).whole
     rows = [
         row
         for row in run.rows()
         if (row["module"], [row[each] for each in SHAPE.columns]) == (case.module, [*case.shape])
+        and Reference.parse(row["reference"]).whole == block  # another file may have a class of this name
         and json.loads(row["hparams"]) == known
         and row["latency_origin"] in (None, "", "measured")
         and (row["latency_infer_ms"] or row["latency_train_ms"])

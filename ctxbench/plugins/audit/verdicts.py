@@ -87,17 +87,22 @@ def readings_of(recount: Recount) -> list[str]:
             own = ["as ctxbench counts"] * each.fits(())
             said = " or ".join([*own, *([_named(named)] * bool(named))]) or "equal to none"
             lines.append(f"{each.quantity} {each.text}: {said} ({chance([each])}).")
-        if len(figures) > 1 and (both := [each for each in TRIED["macs"] if all(map(_prints(each), figures))]):
+        if len(figures) > 1 and (both := _printing(figures)):
             lines.append(f"{' and '.join(each.quantity for each in figures)} are both printed by {listed(both)}.")
     return lines
 
 
-def _prints(counter: str) -> Callable[[PublishedFigure], bool]:
-    """Return whether a counter prints a figure, as a function; a state prints the parameters of its version."""
-    return lambda figure: any(figure.fits(changes) for changes in _ways(figure, counter))
+def _printing(figures: Sequence[PublishedFigure]) -> list[str]:
+    """The counters that print all of these figures."""
+    return [
+        name
+        for name in TRIED["macs"]
+        if all(any(figure.fits(changes) for changes in _ways(figure, name)) for figure in figures)
+    ]
 
 
 def _ways(figure: PublishedFigure, counter: str) -> list[Changes]:
+    """The conventions by which a counter counts a figure; a state prints the parameters of its version."""
     name = counter.partition("+")[0] if figure.quantity == "params" else counter
     return [changes for changes in figure.tools if changes[0] == as_counted_by(name)]
 
@@ -110,9 +115,11 @@ def _by_one_counter(recount: Recount, row: str) -> str:
     figures = [PublishedFigure(recount, row, each) for each in TOOLS if each in recount.table.rows[row].printed]
     if len(figures) < len(TOOLS) or any(each.missing or each.fits(()) for each in figures):
         return ""
-    both = [(as_counted_by(each),) for each in TRIED["macs"] if all(map(_prints(each), figures))]
+    both = [(as_counted_by(each),) for each in _printing(figures)]
+    if not both:
+        return ""
     near, all_near = pairs_by_chance(figures, [[_ways(each, name) for each in figures] for name in TRIED["macs"]])
-    if not both or Fraction(near, all_near) > MOST_BY_CHANCE:
+    if Fraction(near, all_near) > MOST_BY_CHANCE:
         return ""
     tried = f"{len(TRIED['macs'])} counters, versions and states tried, {len(both)} print both"
     return f"{_named(both)} ({tried}; {near} of the {all_near:,} pairs near these would fit one)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ctxbench.base.number import CONFIDENCE_SDS, HOST, HOST_OWN_SD, KERNELS, OWN_SOURCES, TRAINING, Number, ratio
 from ctxbench.plugins.predict.operators import Operator
-from ctxbench.plugins.predict.passes import PassTime, training_error
+from ctxbench.plugins.predict.passes import PassTime, training_error, trains
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def _may_decide(found: PassTime, sign: int) -> bool:
 
 
 def _kernels(found: PassTime) -> list[CostShare]:
-    has_gradients = any(kernel.operator.phase == "backward" for kernel in found.kernels)
+    has_gradients = trains(kernel.operator for kernel in found.kernels)
     of_training = [(TRAINING, training_error(found.dtype))] * has_gradients
     parts = []
     for each in found.kernels:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
@@ -129,7 +129,7 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     are about it.
     """
     kernels = _kernels(operators, sheet, dtype, era)
-    launches = len(kernels) * _gap_us(sheet, _trains(operators)) / 1e3
+    launches = len(kernels) * _gap_us(sheet, trains(operators)) / 1e3
     device = math.fsum(kernel.ms for kernel in kernels) + launches
     host = sum(each.launches for each in operators) * (sheet.host_us or HOST_US) / 1e3
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
@@ -169,14 +169,15 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     return replace(found, time=replace(time, unknown=why, kernels=alone))
 
 
-def _trains(operators: Sequence[Operator]) -> bool:
+def trains(operators: Iterable[Operator]) -> bool:
+    """Return whether a pass has gradients."""
     return any(each.phase == "backward" for each in operators)
 
 
-def _gap_us(sheet: DeviceSpec, trains: bool) -> float:
+def _gap_us(sheet: DeviceSpec, has_gradients: bool) -> float:
     """Microseconds between two kernels: of a GPU's queue, and on a CPU what an operator of a layer takes beside."""
     if sheet.backend == "cpu" and sheet.train_us and sheet.host_us:
-        return sheet.train_us if trains else sheet.host_us
+        return sheet.train_us if has_gradients else sheet.host_us
     return sheet.launch_s * 1e6
 
 
@@ -192,7 +193,7 @@ def errors_of(kernels: Sequence[PredictedKernel], total_ms: float, dtype: str) -
     an error of its own beside that.
     """
     device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[str, float](float)
-    has_gradients = any(kernel.operator.phase == "backward" for kernel in kernels)
+    has_gradients = trains(kernel.operator for kernel in kernels)
     for kernel in kernels:
         share = kernel.ms / total_ms
         device += share * kernel.rate.device
@@ -210,8 +211,8 @@ def _kernels(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str, era: 
     """The kernels of a pass; those that do the same work are priced once."""
     autocast = DTYPES[dtype].autocast
     sheet.peak(autocast or ("float32" if dtype == TF32_CONVOLUTIONS else dtype))
-    known, trains = cache(lambda own: effects_of(sheet, era, autocast or own)), _trains(operators)
-    priced = cache(lambda work, own: _priced(work, rate(work, known(own), own, trains), (sheet, own, era)))
+    known, has_gradients = cache(lambda own: effects_of(sheet, era, autocast or own)), trains(operators)
+    priced = cache(lambda work, own: _priced(work, rate(work, known(own), own, has_gradients), (sheet, own, era)))
     return tuple(
         PredictedKernel(each, work, own, *priced(work, own))
         for each in operators

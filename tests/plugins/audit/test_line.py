@@ -1,5 +1,6 @@
 """Figures of one line, and cost cards: what is said of them, and what is refused."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 from conftest import Done
 
 import ctxbench
-from ctxbench import UsageError
+from ctxbench import UsageError, api
+from ctxbench.plugins.audit import card_text
 from ctxbench.plugins.audit.finding import Verdict
+from ctxbench.results.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[3]
 Command = Callable[..., Done]
@@ -129,6 +132,15 @@ def test_a_card_has_the_times_of_a_run_with_their_intervals(tmp_path: Path) -> N
     assert "by `ctxbench run --suite table3 --out results/table3-cpu`." in text
 
 
+def test_a_card_has_no_times_of_another_files_class_of_this_name() -> None:
+    run = RunFolder.open(ROOT / "results" / "table3-cpu")
+    case = api.case_of("ham_nmf", {}, shape=(1, 512, 128, 128), device="meta")
+    assert len([*card_text.measured("ham_nmf", case, run)]) == 2  # a row in two parts
+    other = dataclasses.replace(case, reference="mine.py:Hamburger")
+    with pytest.raises(UsageError, match=r"has no measured time of mine\.py:Hamburger"):
+        list(card_text.measured("mine.py:Hamburger", other, run))
+
+
 def test_what_a_card_cannot_say_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "card.toml"
     for wrong, words in (
@@ -139,5 +151,5 @@ def test_what_a_card_cannot_say_is_refused(tmp_path: Path) -> None:
         ({"modules": []}, "names no block"),
     ):
         with pytest.raises(UsageError, match=words):
-            ctxbench.card(**{"modules": "se", "shape": (1, 16, 4, 4), "out": out, **wrong})  # type: ignore[arg-type]
+            ctxbench.card(**{"modules": "se", "shape": (1, 16, 4, 4), "out": out, **wrong})  # type: ignore[arg-type]  # wrong, too
     assert not out.exists()
