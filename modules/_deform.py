@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench.modules._layers import without_autocast
+from ctxbench.modules._checks import check_odd, check_positive
+from ctxbench.modules._layers import ChannelLinear, without_autocast
 
 
 def tap_places(kernel_size: int, dilation: int) -> Tensor:
@@ -16,11 +17,31 @@ def tap_places(kernel_size: int, dilation: int) -> Tensor:
     return torch.stack([side.repeat(kernel_size), side.repeat_interleave(kernel_size)], dim=1)
 
 
-def widened(layer: nn.Linear, x: Tensor) -> Tensor:
+def taps_by_column(
+    name: str, channels: int, group_width: int, kernel_size: int, dilation: int, remove_center: bool
+) -> Tensor:
+    """The same taps column by column, with or without the centre; ValueError with a sentence for a wrong size."""
+    check_positive(channels=channels, group_width=group_width, kernel_size=kernel_size, dilation=dilation)
+    check_odd(name, kernel_size=kernel_size)
+    if channels % group_width:
+        raise ValueError(f"channels is {channels}; {name} needs a multiple of group_width ({group_width})")
+    if remove_center and kernel_size == 1:
+        raise ValueError("kernel_size is 1; with remove_center it must be at least 3")
+    taps = tap_places(kernel_size, dilation).flip(1)
+    return taps[(taps != 0).any(1)] if remove_center else taps
+
+
+def widened(layer: nn.Linear | nn.Conv2d, x: Tensor) -> Tensor:
     """The output of a layer in float32 at least, for places."""
     wide = torch.promote_types(x.dtype, torch.float32)
+    assert layer.bias is not None
+    x, weight, bias = x.to(wide), layer.weight.to(wide), layer.bias.to(wide)
     with without_autocast(x):
-        return functional.linear(x.to(wide), layer.weight.to(wide), layer.bias.to(wide))
+        if isinstance(layer, nn.Conv2d):
+            return functional.conv2d(x, weight, bias, padding=layer.padding, dilation=layer.dilation)
+        if isinstance(layer, ChannelLinear):
+            return functional.conv2d(x, weight[:, :, None, None], bias)
+        return functional.linear(x, weight, bias)
 
 
 def gathered(maps: Tensor, offsets: Tensor, taps: Tensor, scale: float = 1.0) -> Tensor:
@@ -39,3 +60,11 @@ def gathered(maps: Tensor, offsets: Tensor, taps: Tensor, scale: float = 1.0) ->
     grid = (offsets * step + places).transpose(2, 3)
     # on the CPU grid_sample reads wrong memory in half types (docs/upstream.md)
     return functional.grid_sample(maps.to(offsets.dtype), grid, align_corners=False)
+
+
+def weighed(x: Tensor, moved: Tensor, masks: Tensor, taps: Tensor, scale: float) -> Tensor:
+    """A map [B, C, H, W], read at taps moved by [B g, 2 K, n] and summed by weights [B g, K, n]: [B, C, H, W]."""
+    groups = masks.size(0) // x.size(0)
+    maps = x.reshape(-1, x.size(1) // groups, *x.shape[2:])
+    read = gathered(maps, torch.unflatten(moved, 1, (-1, 2)), taps, scale)
+    return (read * masks[:, None]).sum(2).reshape(x.shape).to(x.dtype)

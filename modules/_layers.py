@@ -77,6 +77,13 @@ def start_small(*layers: nn.Conv2d | nn.Linear) -> None:
         _no_bias(layer)
 
 
+def start_xavier(*layers: nn.Linear) -> None:
+    """Weights from Xavier's uniform distribution, and biases of zero."""
+    for layer in layers:
+        nn.init.xavier_uniform_(layer.weight)
+        _no_bias(layer)
+
+
 def start_by_outputs(layers: Iterable[nn.Module]) -> None:
     """Weights of the convolutions among `layers` by the values that an input value enters, and biases of zero."""
     for layer in layers:

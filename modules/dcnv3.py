@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.modules._checks import check_input, check_odd, check_positive
-from ctxbench.modules._layers import ChannelLinear, depthwise
+from ctxbench.modules._layers import ChannelLinear, depthwise, start_xavier
 from ctxbench.registry import register
 
-from ._deform import gathered, tap_places, widened
+from ._deform import taps_by_column, weighed, widened
 
 
 class Tokens(nn.Module):
@@ -60,39 +60,27 @@ class DeformableConvolution3(nn.Module):
         remove_center: bool = False,
     ) -> None:
         super().__init__()
+        taps = taps_by_column("dcnv3", channels, group_width, kernel_size, dilation, remove_center)
         around = dw_kernel_size or kernel_size
-        check_positive(channels=channels, group_width=group_width, kernel_size=kernel_size, dilation=dilation)
         check_positive(dw_kernel_size=around)
-        check_odd("dcnv3", kernel_size=kernel_size, dw_kernel_size=around)
-        if channels % group_width:
-            raise ValueError(f"channels is {channels}; dcnv3 needs a multiple of group_width ({group_width})")
-        if remove_center and kernel_size == 1:
-            raise ValueError("kernel_size is 1; with remove_center it must be at least 3")
+        check_odd("dcnv3", dw_kernel_size=around)
         self.channels, self.groups, self.offset_scale = channels, channels // group_width, offset_scale
-        taps = tap_places(kernel_size, dilation).flip(1)  # column by column
-        if remove_center:
-            taps = taps[(taps != 0).any(1)]
         self.register_buffer("taps", taps, persistent=False)
         norm = nn.Sequential(Tokens(), nn.LayerNorm(channels, eps=1e-6))
         self.dw_conv = nn.Sequential(depthwise(channels, around), norm, nn.GELU())
         self.offset = nn.Linear(channels, 2 * self.groups * len(taps))
         self.mask = nn.Linear(channels, self.groups * len(taps))
         self.input_proj, self.output_proj = ChannelLinear(channels, channels), ChannelLinear(channels, channels)
-        for layer in (self.input_proj, self.output_proj):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        start_xavier(self.input_proj, self.output_proj)
         for part in (*self.offset.parameters(), *self.mask.parameters()):
             nn.init.zeros_(part)
 
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "dcnv3")
         features = self.dw_conv(x)  # [B, n, C]
-        offsets, masks = (self._by_group(widened(layer, features)) for layer in (self.offset, self.mask))
+        moved, masks = (self._by_group(widened(layer, features)) for layer in (self.offset, self.mask))
         masks = torch.softmax(masks, dim=1)
-        value = self.input_proj(x).reshape(-1, self.channels // self.groups, *x.shape[2:])
-        read = gathered(value, torch.unflatten(offsets, 1, (-1, 2)), self.taps, self.offset_scale)
-        context = (read * masks[:, None]).sum(2).reshape(x.shape).to(x.dtype)
-        y: Tensor = self.output_proj(context)
+        y: Tensor = self.output_proj(weighed(self.input_proj(x), moved, masks, self.taps, self.offset_scale))
         return y
 
     def _by_group(self, made: Tensor) -> Tensor:

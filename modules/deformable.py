@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_heads, check_input, check_positive
-from ctxbench.modules._layers import without_autocast
+from ctxbench.modules._layers import start_xavier, without_autocast
 from ctxbench.registry import register
 
 
@@ -44,9 +44,7 @@ class DeformableAttention(nn.Module):
         for layer in (self.sampling_offsets, self.attention_weights):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
-        for layer in (self.value_proj, self.output_proj):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        start_xavier(self.value_proj, self.output_proj)
         with torch.no_grad():
             self.sampling_offsets.bias.copy_(self._rays())
 

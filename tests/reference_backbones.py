@@ -226,46 +226,4 @@ def read_at(image: Tensor, down: Tensor, right: Tensor) -> Tensor:
     return total
 
 
-def dcnv3(
-    p: Named,
-    x: Tensor,
-    training: bool,
-    group_width: int = 16,
-    kernel_size: int = 3,
-    dilation: int = 1,
-    offset_scale: float = 1.0,
-    dw_kernel_size: int = 0,
-    remove_center: bool = False,
-) -> Tensor:
-    height, width = x.shape[2:]
-    reach = range(-(kernel_size // 2) * dilation, kernel_size // 2 * dilation + 1, dilation)
-    taps = [(right, down) for right in reach for down in reach if right or down or not remove_center]
-    assert p["dw_conv.0.weight"].shape[2] == (dw_kernel_size or kernel_size)
-    out = []
-    for image in x.flatten(2):
-        made = seen(image, height, width, p, "dw_conv.0")
-        made = made - made.mean(0)
-        made = made / torch.sqrt((made**2).mean(0) + 1e-6)
-        made = gelu(made * p["dw_conv.1.1.weight"][:, None] + p["dw_conv.1.1.bias"][:, None])
-        values = project(p, "input_proj", image).reshape(-1, group_width, height, width)
-        offsets = project(p, "offset", made).reshape(len(values), len(taps), 2, height, width)
-        scores = project(p, "mask", made).reshape(len(values), len(taps), height, width).exp()
-        masks = scores / scores.sum(1, keepdim=True)
-        columns = []
-        for r in range(height):
-            for c in range(width):
-                groups = []
-                for value, own, mask in zip(values, offsets[..., r, c], masks[..., r, c], strict=True):
-                    read = [
-                        weight * read_at(value, r + (down + y) * offset_scale, c + (right + x_) * offset_scale)
-                        for (right, down), (x_, y), weight in zip(taps, own, mask, strict=True)
-                    ]
-                    groups.append(torch.stack(read).sum(0))
-                columns.append(torch.cat(groups))
-        out.append(project(p, "output_proj", torch.stack(columns, dim=1)))
-    return joined(out, x)
-
-
-REFERENCES: dict[str, Reference] = {
-    each.__name__: each for each in (hilo, mlca, cga, rope_attention, bra, hypergraph, dcnv3)
-}
+REFERENCES: dict[str, Reference] = {each.__name__: each for each in (hilo, mlca, cga, rope_attention, bra, hypergraph)}

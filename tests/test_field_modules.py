@@ -12,6 +12,7 @@ from reference_attention import REFERENCES as ATTENTION
 from reference_attention import project
 from reference_backbones import REFERENCES as BACKBONES
 from reference_blocks import REFERENCES as BLOCKS
+from reference_deformable import REFERENCES as DEFORMABLE
 from reference_detectors import REFERENCES as DETECTORS
 from reference_field import REFERENCES as FIELD
 from reference_field import em_steps
@@ -33,7 +34,7 @@ from ctxbench.registry.entry import Entry
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES | MIXERS | DETECTORS | BACKBONES
+REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES | MIXERS | DETECTORS | BACKBONES | DEFORMABLE
 FULL: Shape = (1, 512, 128, 128)
 PLACES = """A block needs four entries in the tests:
 its equations in float64, in REFERENCES of a tests/reference_*.py;
@@ -102,6 +103,8 @@ PRODUCTS: dict[str, tuple[int, int]] = {
     "rope_attention": (1_050_112, 292_091_330_560 - 4 * 128 * 128 * 512),
     "bra": (1_063_936, 44_931_930_624 - 3 * 49 * 512),
     "dcnv3": (974_688, 16_308_502_528 - 128 * 128 * (512 + 5 * 9 * 512 + 2 * 32 * 9)),
+    "dcnv2": (2_484_251, 41_070_624_768 - 128 * 128 * 5 * 9 * 512),
+    "dcnv4": (968_032, 16_224_616_448 - 128 * 128 * (5 * 9 * 512 + 2 * 32 * 9)),
     "hypergraph": (6_042_112, 26_002_588_160 - 3 * 128 * 128 * 512 - 512),
     # The public form has a triangle of all pairs of 256 chunks in both directions; a scan takes its place.
     "ssd": (1_659_232, 42_295_361_536 - 2 * 256**2 * 64 * 1024),
@@ -325,6 +328,11 @@ def test_the_first_convolution_of_ema_is_trained_only_through_all_steps() -> Non
         ("bra", 32, {"n_win": 1}, "topk is 4; it must be at most n_win squared"),
         ("hypergraph", 24, {}, "hypergraph needs a multiple of head_width"),
         ("hypergraph", 16, {"context": "sum"}, "context is 'sum'; it must be one of both, mean, max"),
+        ("dcnv2", 16, {"kernel_size": 2}, "dcnv2 needs an odd size"),
+        ("dcnv2", 16, {"deform_groups": 3}, "dcnv2 needs a multiple of deform_groups"),
+        ("dcnv4", 24, {}, "dcnv4 needs a multiple of group_width"),
+        ("dcnv4", 16, {"dw_kernel_size": 2}, "dcnv4 needs an odd size"),
+        ("dcnv4", 16, {"kernel_size": 1, "remove_center": True}, "it must be at least 3"),
         ("dcnv3", 24, {}, "dcnv3 needs a multiple of group_width"),
         ("dcnv3", 16, {"kernel_size": 1, "remove_center": True}, "it must be at least 3"),
         ("focal", 8, {"focal_window": 4}, "focal needs an odd size"),
