@@ -15,7 +15,7 @@ from ctxbench.plugins.portable.beside import on_targets
 from ctxbench.plugins.predict.operators import operators_in
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheets
-from ctxbench.plugins.twins.beside import gains_of
+from ctxbench_science.twins.beside import gains_of
 
 DOCS = Path(__file__).parent
 SHAPE = (1, 512, 64, 64)

@@ -12,8 +12,8 @@ import numpy as np
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number
 from ctxbench.base.statistics import holm, p_value_above
-from ctxbench.plugins.twins.gains import FEWEST_SETTINGS, Twins
-from ctxbench.plugins.twins.records import PLAIN, Setting, records
+from ctxbench_science.twins.gains import FEWEST_SETTINGS, Twins
+from ctxbench_science.twins.records import PLAIN, Setting, records
 
 # Of all orders of two blocks of a source that are told, this share may be wrong once (Holm).
 LEVEL = 0.05

@@ -31,11 +31,11 @@ from ctxbench.model.read_suite import available
 from ctxbench.plugins.claims.table import claim_table
 from ctxbench.plugins.predict.listed import measured_dtypes
 from ctxbench.plugins.predict.sheet import sheets
-from ctxbench.plugins.twins.records import NAMES
 from ctxbench.report.tables.caption import setup
 from ctxbench.report.tables.cells import heading
 from ctxbench.table.markdown import escape
 from ctxbench_science.recall.metric import CHANCE, SEGMENT_BOUNDS, SOLVED
+from ctxbench_science.twins.records import NAMES
 
 TEXTS = tomllib.loads((Path(__file__).parent / "sentences.toml").read_text(encoding="utf-8"))
 LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")

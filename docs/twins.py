@@ -7,8 +7,8 @@ from lists import markdown
 from orders import Refused, agreement, orders, rank_correlation
 
 from ctxbench.base.number import Number
-from ctxbench.plugins.twins.records import PLAIN
 from ctxbench_science.recall.metric import NOUNS
+from ctxbench_science.twins.records import PLAIN
 
 KINDS = ("segment", "global", "lookup")
 

@@ -17,11 +17,11 @@ import pandas as pd
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import Case, Measure
-from ctxbench.plugins.cluster.sweep import SweepPart, sweep
 from ctxbench.results.run_folder import RunFolder
+from ctxbench_science.cluster.sweep import SweepPart, sweep
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "plugins" / "cluster"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "science" / "cluster"))
 from fakes import cases
 from scripted import ScriptedSlot
 

@@ -2,7 +2,7 @@
 
 import functools
 import gc
-import importlib.util
+import importlib
 import os
 import random
 import re
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,12 @@ START = str(Path(__file__).parent / "start")  # what runs first in each process 
 sys.path.insert(0, START)
 # Each test file can be run alone: what it shares with others is in the folders of tests.
 sys.path += [str(each) for kind in ("plugins", "science") for each in sorted(Path(__file__).parent.glob(f"{kind}/*/"))]
-if importlib.util.find_spec("ctxbench_science") is None:
-    pytest.exit("ctxbench-science is not installed here: make .venv/.dev")
+_science = {each.parent.name for each in Path(__file__).parents[1].glob("science/ctxbench_science/*/__init__.py")}
+if _science - entry_points(group="ctxbench.plugins").names:
+    pytest.exit(
+        "ctxbench-science, as it is in science/, is not installed here: make .venv/.dev, "
+        "or .venv/bin/pip install --no-deps --no-build-isolation --editable ./science"
+    )
 importlib.import_module("surroundings").prepare()
 processors: Any = importlib.import_module("processors")
 processors.cap()  # before torch is imported

@@ -217,6 +217,7 @@ def test_a_command_that_needs_an_extra_refuses_before_a_process_is_started(
     [
         ["compare", "sa", "--metrics", "taste,latency"],
         ["run", "--suite", "taste"],
+        ["taste-run", "local"],
         pytest.param(["verify", "sa", "--deep"], marks=pytest.mark.plugin("verify")),
     ],
 )

@@ -28,7 +28,7 @@ LEFT_OUT = "left out of generated trials: it measures for minutes"
 LONG = (
     "ctxbench.plugins.calibrate.calibrate.calibrate",
     "ctxbench.plugins.check.self_test.self_test",
-    "ctxbench.plugins.cluster.cluster.connect",
+    "ctxbench_science.cluster.cluster.connect",
     "ctxbench.plugins.verify.command._print_deep",
 )
 

@@ -29,7 +29,7 @@ FILES = [
     "test_rounds.py",
     "plugins/check/test_gate_check.py",
     "plugins/trees/test_trees.py",
-    "plugins/cluster/test_sweep.py",
+    "science/cluster/test_sweep.py",
 ]
 # It leaves most of the core to the tests, which are many.
 BUSY = "import os; os.nice(10)\nwhile True: pass"

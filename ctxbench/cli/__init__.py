@@ -15,6 +15,7 @@ from typer.main import get_command
 from ctxbench.base import clocks as this_machine
 from ctxbench.base import terminal
 from ctxbench.base.errors import AlteredRun, EngineError, UsageError
+from ctxbench.base.extras import with_science
 from ctxbench.base.terminal import say
 from ctxbench.cli import commands as own_commands
 from ctxbench.cli import streams, surroundings
@@ -144,6 +145,8 @@ class ShownCommands(TyperGroup):
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        if args[0] not in self.commands and (more := with_science("more commands")):
+            ctx.fail(f"No such command {args[0]!r}{more}")
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else imported(name), rest
 

@@ -1,1 +1,1 @@
-"""Plugins for what the findings need: numeric properties, recall, training in 16 bits."""
+"""Plugins for research: numeric properties, recall, training in 16 bits, published gains, runs on a cluster."""

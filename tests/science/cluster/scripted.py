@@ -10,8 +10,8 @@ from fakes import LONGEST_S, FakeExecutor, counted, timed
 
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
-from ctxbench.plugins.cluster.sweep import SlotLost
 from ctxbench.worker.protocol import MeasureCase, Reply
+from ctxbench_science.cluster.sweep import SlotLost
 
 
 class ScriptedSlot:

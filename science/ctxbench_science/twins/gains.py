@@ -10,7 +10,7 @@ import numpy as np
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.number import Number
 from ctxbench.base.statistics import t_interval, t_quantile
-from ctxbench.plugins.twins.records import ACCURACY, PLAIN, Records, Setting, records
+from ctxbench_science.twins.records import ACCURACY, PLAIN, Records, Setting, records
 
 # From so many settings on a difference has an interval of its own; with fewer it has that of the noise.
 FEWEST_SETTINGS = 3

@@ -12,10 +12,10 @@ import pytest
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.statistics import t_quantile
-from ctxbench.plugins.twins.beside import gains_of
-from ctxbench.plugins.twins.gains import twins
-from ctxbench.plugins.twins.records import NAMES, PLAIN, Records, records
 from ctxbench.report.beside import beside
+from ctxbench_science.twins.beside import gains_of
+from ctxbench_science.twins.gains import twins
+from ctxbench_science.twins.records import NAMES, PLAIN, Records, records
 
 with pytest.MonkeyPatch.context() as _patch:
     _patch.syspath_prepend(str(Path(__file__).parents[3] / "docs"))

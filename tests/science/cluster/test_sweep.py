@@ -15,9 +15,9 @@ from ctxbench.base.errors import UsageError
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.model.case import Case, Measure
-from ctxbench.plugins.cluster import sweep as sweeping
-from ctxbench.plugins.cluster.sweep import SweepPart, bundles, sweep
 from ctxbench.results.run_folder import RunFolder
+from ctxbench_science.cluster import sweep as sweeping
+from ctxbench_science.cluster.sweep import SweepPart, bundles, sweep
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

@@ -21,13 +21,13 @@ from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import resume
 from ctxbench.model.read_suite import load
 from ctxbench.model.record import Record
-from ctxbench.plugins.cluster import cluster as on_cluster
-from ctxbench.plugins.cluster import ray_slots
-from ctxbench.plugins.cluster.ray_slots import connect
-from ctxbench.plugins.cluster.sweep import SlotLost
 from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder, run_folders
 from ctxbench.results.sources import code_digest, digest
+from ctxbench_science.cluster import cluster as on_cluster
+from ctxbench_science.cluster import ray_slots
+from ctxbench_science.cluster.ray_slots import connect
+from ctxbench_science.cluster.sweep import SlotLost
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")

@@ -3,7 +3,7 @@
 import pytest
 
 from ctxbench.base.errors import UsageError
-from ctxbench.plugins.cluster.ray_slots import connect
+from ctxbench_science.cluster.ray_slots import connect
 
 
 def test_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def run(
 
     Exit codes: 0 all cases are ok, 1 a case failed, 2 wrong input.
     """
-    from ctxbench.plugins.cluster import cluster
+    from ctxbench_science.cluster import cluster
 
     suite, how = asked.pop("suite"), {name: asked.pop(name) for name in HOW if name in asked}
     loaded = api.suite_of(suite, **asked)
@@ -56,7 +56,7 @@ def resume(
 
     Exit codes: 0 all cases are ok, 1 a case failed, 2 wrong input.
     """
-    from ctxbench.plugins.cluster import cluster
+    from ctxbench_science.cluster import cluster
 
     how: Mapping[str, Any] = {"retry_failed": retry_failed, "run_its_code": run_its_code}
     runs = cluster.resume(folder, address, **how, reporter=reporter())

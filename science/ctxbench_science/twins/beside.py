@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from ctxbench.plugins.twins.gains import twins
-from ctxbench.plugins.twins.records import NAMES, PLAIN
 from ctxbench.table.table import Cell, TableColumn
+from ctxbench_science.twins.gains import twins
+from ctxbench_science.twins.records import NAMES, PLAIN
 
 
 def gains_of(keys: Sequence[str]) -> tuple[list[tuple[TableColumn, list[Cell]]], str]:

@@ -15,13 +15,13 @@ from ctxbench.engine.run import finish, locked, reopen, stopped
 from ctxbench.model.grid import Suite
 from ctxbench.model.read_suite import restore
 from ctxbench.model.suite_file import parse_pair
-from ctxbench.plugins.cluster.ray_slots import Cluster, RaySlot, connect
-from ctxbench.plugins.cluster.sweep import SweepPart, bundles, sweep
 from ctxbench.results.environment import differences
 from ctxbench.results.plan import RunPlan
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
 from ctxbench.results.run_meta import CONTINUED
 from ctxbench.results.sources import check_own_code, digest, named_code
+from ctxbench_science.cluster.ray_slots import Cluster, RaySlot, connect
+from ctxbench_science.cluster.sweep import SweepPart, bundles, sweep
 
 # The command that continues a run, before the address.
 GOES_ON = "ctxbench cluster-resume"

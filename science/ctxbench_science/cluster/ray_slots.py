@@ -18,11 +18,11 @@ from ctxbench.base.extras import lacking
 from ctxbench.engine.client import KILL_S
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Executor
-from ctxbench.plugins.cluster.ray_actor import OPEN_S, Measurer
-from ctxbench.plugins.cluster.sweep import SlotLost
 from ctxbench.results.environment import differences
 from ctxbench.results.sources import code_digest
 from ctxbench.worker.protocol import Reply, Task
+from ctxbench_science.cluster.ray_actor import OPEN_S, Measurer
+from ctxbench_science.cluster.sweep import SlotLost
 
 # Starts a cluster on this host alone.
 LOCAL = "local"
