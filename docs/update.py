@@ -34,7 +34,7 @@ from lists import ROOT, doc_pages, verdict_list
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.suite import suite_table
 from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import ConventionLine, Table
+from ctxbench.table.table import Cell, ConventionLine, Footnotes, Table
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
@@ -99,13 +99,15 @@ def short_caption(table: Table) -> Table:
 
 
 def without(table: Table, keys: Collection[str]) -> Table:
-    """The table without the columns of these keys."""
+    """The table without the columns of these keys, and with the notes alone of the cells that are left."""
     kept = [i for i, column in enumerate(table.columns) if column.key not in keys]
-    return replace(
-        table,
-        columns=tuple(table.columns[i] for i in kept),
-        rows=tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows),
-    )
+    notes = Footnotes()
+
+    def numbered(cell: Cell) -> Cell:
+        return replace(cell, notes=tuple(notes.number(table.notes[number - 1]) for number in cell.notes))
+
+    rows = tuple(replace(row, cells=tuple(numbered(row.cells[i]) for i in kept)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows, notes=notes.texts)
 
 
 def _first_clause(line: str) -> str:

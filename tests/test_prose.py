@@ -49,7 +49,7 @@ EXCEPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "plugins/memory.md": ("x86-64", "512 bytes", "10.x", "above 64 channels"),
         "plugins/predict.md": ("maps of 16 bits", "and 5090 (networks)"),
         "sharing.md": ("Type 42", "contain 1."),
-        "repeatability.md": ("about 83 %",),
+        "method.md": ("about 83 %",),
         "suites/precision.md": ("of 16 bits save",),
         "plugins/recall.md": ("1,797 images", "about 95 %"),
     },
