@@ -76,36 +76,9 @@ def gpu_gradients() -> pd.DataFrame:
     return _table("gradients")
 
 
-def cudnn_peaks() -> str:
-    """A table of how near predicted peaks come to those that the H200 measured, without cuDNN and with it."""
-    peaks = gpu_peaks()
-    plain, told = (_near(peaks, prefix) for prefix in ("plain_", ""))
-    rows = [f"| {what} | {count} | {told[what]} |" for what, count in plain.items()]
-    return "\n".join([f"| of {len(peaks)} peaks | without cuDNN | with it |", "| :-- | --: | --: |", *rows])
-
-
 def _table(name: str) -> pd.DataFrame:
     """A table of the newest run, compressed or not."""
     return pd.read_csv(next((RESULTS / gpu_run()["folder"]).glob(f"{name}.csv*")))
-
-
-def _near(peaks: pd.DataFrame, prefix: str) -> dict[str, int]:
-    """Count how many predictions are near what was measured, and how many without a mark are not."""
-    unmarked = peaks[f"{prefix}marks"].isna()
-    near: dict[str, int] = {}
-    wrong = {"without a mark": int(unmarked.sum())}
-    for column, measured, what in (
-        ("bytes", "requested_bytes", "what PyTorch requested"),
-        ("allocated_bytes", "measured_bytes", "what its allocator gave"),
-    ):
-        error = (peaks[prefix + column] - peaks[measured]).abs()
-        share = error / peaks[measured]
-        near[f"within 1 % of {what}"] = int((share <= 0.01).sum())
-        near[f"within 4 KiB of {what}"] = int((error <= 4096).sum())
-        for percent in (1, 5):
-            of_these = f"of these, more than {percent} % from {what}"
-            wrong[of_these] = int((share[unmarked] > percent / 100).sum())
-    return near | wrong
 
 
 def gpu_table3_errors() -> "pd.Series[float]":
