@@ -146,13 +146,17 @@ def pytest_collection() -> Generator[None, Any, Any]:
         gc.enable()
 
 
-@pytest.hookimpl(trylast=True)  # after pytest has left out what -m does not ask for
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     """Choose the machine: the real one for tests that judge real times, which are then the only ones.
 
     The files whose tests take long come first; the others with those first that start processes, or in the order of a
     seed. `make test` draws the cases of tests that have many (`drawn_cases.py`).
     """
+    if drawing := sys.modules.get("hypothesis.internal.conjecture.providers"):
+        # Its examples need no constants of our source, for which its own hook would parse all files that are imported.
+        drawing._get_local_constants = lambda: drawing._local_constants  # type: ignore[attr-defined]  # private
+    yield  # pytest leaves out what -m does not ask for
     if gone := {*importlib.import_module("drawn_cases").left_out(items)}:
         items[:] = [item for item in items if item not in gone]
         config.hook.pytest_deselected(items=[*gone])
@@ -180,9 +184,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return longest.get(item.path.stem, len(longest)), rest
 
     items.sort(key=order)
-    if drawing := sys.modules.get("hypothesis.internal.conjecture.providers"):
-        # Its examples need no constants of our source, for which it would parse all files that are imported.
-        drawing._get_local_constants = lambda: drawing._local_constants  # type: ignore[attr-defined]  # private
 
 
 def _freeze() -> None:
@@ -259,6 +260,13 @@ def module_server(one_server: ForkServer) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         _share(one_server, patch)
         yield
+
+
+def asked_of(request: pytest.FixtureRequest, parameter: str) -> list[str]:
+    """Values of a parameter in the file's tests that use this fixture: of many cases `make test` tries a fifth."""
+    tests: list[Any] = [item for item in request.session.items if item.path == request.path]
+    users = [each for each in tests if request.fixturename in each.fixturenames and hasattr(each, "callspec")]
+    return list(dict.fromkeys(each.callspec.params[parameter] for each in users if parameter in each.callspec.params))
 
 
 class Shared:

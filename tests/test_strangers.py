@@ -4,7 +4,6 @@ import gc
 import math
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -14,8 +13,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
-from conftest import Done
-from fakes import LONGEST_S
+from conftest import Done, asked_of
 from torch import Tensor
 
 import ctxbench
@@ -168,12 +166,6 @@ def test_the_process_of_a_command_runs_no_file_of_a_user(command: Command, tmp_p
         assert (done.returncode, "Hostile" in done.stdout) == (0, True)
 
 
-def test_a_command_ends_though_a_module_leaves_a_thread() -> None:
-    arguments = [sys.executable, "-m", "ctxbench", "memory", f"{HOSTILE}:NeverEnds", *SHAPE]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=LONGEST_S)
-    assert (done.returncode, done.stdout.startswith("NeverEnds [1, 8, 6, 5] float32, train: ")) == (0, True)
-
-
 def test_a_module_does_not_end_the_command_that_measures_in_its_own_process(command: Command, tmp_path: Path) -> None:
     modules, out = f"{HOSTILE}:Leaves,linear", tmp_path / "run"
     done = command("run", "--in-process", "--static", "--modules", modules, *SHAPE, "--out", out)
@@ -183,11 +175,14 @@ def test_a_module_does_not_end_the_command_that_measures_in_its_own_process(comm
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory, module_server: None) -> ctxbench.Run:
-    """One run over all modules."""
+def measured(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, module_server: None
+) -> ctxbench.Run:
+    """One run over the modules that are asked for, and those whose lines are looked for in the log."""
     folder = tmp_path_factory.mktemp("strangers")
     suite = folder / "strangers.toml"
-    modules = [f"{HOSTILE}:{name}" for name in (*ENDS, *CHANGES)]
+    logged = ("ExitsWithText", "Interrupts", "SaysNothing")
+    modules = [f"{HOSTILE}:{name}" for name in {*logged, *asked_of(request, "module")}]
     suite.write_text(
         f'title = "t"\nmodules = {modules}\nmetrics = ["params", "memory", "latency"]\n'
         "[axes]\nshape = [1, 8, 6, 5]\nthreads = 2\n[measure]\nprocesses = 1\nsample_s = 0.01\nwarmup_s = 0\n"

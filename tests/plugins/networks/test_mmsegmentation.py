@@ -1,6 +1,7 @@
 """mmsegmentation's networks: their heads, their loss, and the training memory that is published of them."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -73,9 +74,8 @@ def test_published_training_memory_is_reached(
 
 @pytest.mark.slow
 def test_a_head_costs_nothing_alone_and_says_why(tmp_path: Path, shared_server: None) -> None:
-    run = ctxbench.run(
-        modules=[f"{FILE}:PSPNet"], network="mmsegmentation", shape=(1, 3, 64, 64), static=True, out=tmp_path / "run"
-    )
+    asked: dict[str, Any] = {"modules": [f"{FILE}:PSPNet"], "network": "mmsegmentation", "shape": (1, 3, 64, 64)}
+    run = ctxbench.run(metrics=["params"], static=True, out=tmp_path / "run", **asked)
     row = run.frame.set_index("module").loc["PSPNet"]
     assert (row["status"], row["slots"]) == ("ok", "")
     assert pd.isna(row["alone_params"])
