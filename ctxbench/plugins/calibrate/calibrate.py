@@ -117,11 +117,11 @@ def _cpu(product: str, threads: int, times: Mapping[str, float]) -> dict[str, An
     import torch
 
     from ctxbench.plugins.predict.operators import operators_of
+    from ctxbench.plugins.predict.passes import calls_of
     from ctxbench.plugins.predict.probes import SMALL_MAP, TRAINED_LAYERS, small_layers
 
     layers = small_layers(int(TRAINED_LAYERS.split()[-1])).to("meta")
     step = operators_of(layers, torch.empty(SMALL_MAP, device="meta"), mode="train", device="cpu")
-    trained_kernels = sum(len(each.works) for each in step)
     side, numbers = 1024, 2097152
     return {
         "title": f"{product}, {threads} thread{'s' * (threads > 1)}",
@@ -131,7 +131,7 @@ def _cpu(product: str, threads: int, times: Mapping[str, float]) -> dict[str, An
         "l2_mib": 1,
         "processors": threads,
         "launch_us": _rounded(_per_operator_us(times)),
-        "train_us": _rounded(1e3 * times[TRAINED_LAYERS] / trained_kernels),
+        "train_us": _rounded(1e3 * times[TRAINED_LAYERS] / calls_of(step)),
         "source": {
             "measured by ctxbench calibrate": ["peak_tflops", "bandwidth_gb_s", "launch_us", "host_us", "train_us"]
         },

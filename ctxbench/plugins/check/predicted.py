@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctxbench import devices
-from ctxbench.base.number import Number
+from ctxbench.base.number import Number, reason_unknown
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.remote import ask
 from ctxbench.model.case import Case, Measure
@@ -54,14 +54,16 @@ def _row(row: RowKey, found: PredictedPass, device: str, margin: float | None) -
     change = Number(*found.change).map_monotonic(lambda ratio: ratio - 1)
     if change.has_interval and change.low == change.high == 0:
         return _verdict(row, "ok", change, SAME.format(device=device))
+    origin = f"predicted for {device}, not measured"
+    if margin is None and (why := reason_unknown(*found.change[1:], {"change": math.inf})):
+        return _verdict(row, None, Number(math.nan), f"{origin}; the change is not known: {why}")
     told = f": {found.times[0]} in the baseline, {found.times[1]} now"
     if found.untold:
         told = f"; only the change is shown, not the times: {found.untold}"
-    reason = f"predicted for {device}, not measured{told}"
     verdict: GateVerdict | None = None
     if margin is not None:
         verdict = "regressed" if change.low > margin else "ok" if change.high <= margin else "inconclusive"
-    return _verdict(row, verdict, change, reason)
+    return _verdict(row, verdict, change, origin + told)
 
 
 def _verdict(row: RowKey, verdict: GateVerdict | None, change: Number, reason: str) -> RowVerdict:

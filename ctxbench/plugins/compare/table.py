@@ -116,7 +116,10 @@ def asked_for() -> list[str]:
 def _caption(
     ranking: Ranking, rank_by: str, candidate: Standing, axes: Sequence[str], shown: Mapping[str, Unit]
 ) -> list[str]:
-    over = ", of a time with its 95 % interval over rounds; =: that interval contains 1"
+    timed = [(row.label, value) for row in ranking.standings for value in row.values.values() if value.has_interval]
+    is_predicted = any(value.origin == "predicted" for _, value in timed)
+    band = "80 % band; =: that band" if is_predicted else "95 % interval over rounds; =: that interval"
+    over = f", of a time with its {band} contains 1"
     has_times = any(quantity(key).has_interval for key in shown)
     by = f"Ranked by {quantity(rank_by).title}; " * any(rank_by in row.values for row in ranking.standings)
     lines = [f"{by}x: times {candidate.label}'s{over * has_times}."]
@@ -127,7 +130,6 @@ def _caption(
         lines.append(f"Front: {rival} is known to be {better}.")
     if any(quantity(key).measured_column for key in shown):
         lines.append(f"Memory: {ranking.memory}.")
-    timed = [(row.label, value) for row in ranking.standings for value in row.values.values() if value.has_interval]
     times: dict[str, list[Number]] = {}
     for label, value in timed:
         if value.origin != "predicted":
@@ -136,7 +138,7 @@ def _caption(
         lines.append("Each round times every row in a fresh process, in another order.")
     known = {
         "processes": sorted({str(len(value.processes)) for own in times.values() for value in own} - {"0"}),
-        "latency_origin": ["predicted"] * any(value.origin == "predicted" for _, value in timed),
+        "latency_origin": ["predicted"] * is_predicted,
     }
     lines += convention_lines(shown, lambda column: known.get(column, []))
     if apart := [label for label, own in times.items() if any(not value.processes for value in own)]:

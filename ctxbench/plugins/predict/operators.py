@@ -29,6 +29,7 @@ from ctxbench.plugins.predict.work import (
     SECTOR,
     THREAD_S,
     WARP,
+    WINDOW_READS,
     Class,
     Convolution,
     Product,
@@ -77,8 +78,8 @@ _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd",
 class Operator:
     """An operator call of a pass: its name, the place that it belongs to, and its kernels.
 
-    To start it takes the host as long as `launches` usual operators. `makes_denormals`: it writes logits whose
-    exponentials are denormal numbers.
+    To start it takes the host as long as `launches` usual operators. `views` are calls before it that start no kernel.
+    `makes_denormals`: it writes logits whose exponentials are denormal numbers.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Operator:
     works: tuple[Work, ...]
     dtype: str = "float32"
     launches: float = 1.0
+    views: int = 0
     makes_denormals: bool = False
 
 
@@ -101,7 +103,11 @@ def operators_in(profile: MemoryProfile) -> list[Operator]:
     In training on a GPU the gradient of each parameter is one more, which takes the host alone.
     """
     kept = Operator("AccumulateGrad", "backward", CallSite(node="weights"), (), launches=GRADIENT_LAUNCHES)
-    found = [each for step in profile.timeline for each in started(step.call, step.phase, step.place, step.inner)]
+    found, views = list[Operator](), 0
+    for step in profile.timeline:
+        own = started(step.call, step.phase, step.place, step.inner)
+        found += [replace(each, views=views) for each in own]
+        views = 0 if own else views + 1
     last = sum(each.phase != "optimizer" for each in found)
     return [*found[:last], *[kept] * (profile.trained if profile.device != "cpu" else 0), *found[last:]]
 
@@ -341,10 +347,13 @@ def _pooling(call: Operation) -> Work:
     backward = call.operator.endswith("_backward")
     data, out = (call.args[1], call.args[0]) if backward else (call.args[0], call.out[0])
     if "adaptive" in call.operator:
-        return Work("pooling", _moved(call), flops=2.0 * max(data.numel(), out.numel()))
-    window = call.args[2 if backward else 1]
-    taps = math.prod(window) if len(window) > 1 else window[0] ** (3 if "3d" in call.operator else 2)
-    return Work("pooling", _moved(call), flops=2.0 * taps * out.numel())
+        reads = max(data.numel(), out.numel())
+    else:
+        window = call.args[2 if backward else 1]
+        taps = math.prod(window) if len(window) > 1 else window[0] ** (3 if "3d" in call.operator else 2)
+        reads = taps * out.numel()
+    form = (reads + WINDOW_READS * out.numel()) / (data.numel() + out.numel())
+    return Work("pooling", _moved(call), flops=2.0 * reads, form=form)
 
 
 def _upsampling(call: Operation) -> Work:

@@ -129,7 +129,7 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     are about it.
     """
     kernels = _kernels(operators, sheet, dtype, era)
-    launches = len(kernels) * _gap_us(sheet, trains(operators)) / 1e3
+    launches = _gaps_us(operators, len(kernels), sheet) / 1e3
     device = math.fsum(kernel.ms for kernel in kernels) + launches
     host = sum(each.launches for each in operators) * (sheet.host_us or HOST_US) / 1e3
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
@@ -174,11 +174,19 @@ def trains(operators: Iterable[Operator]) -> bool:
     return any(each.phase == "backward" for each in operators)
 
 
-def _gap_us(sheet: DeviceSpec, has_gradients: bool) -> float:
-    """Microseconds between two kernels: of a GPU's queue, and on a CPU what an operator of a layer takes beside."""
-    if sheet.backend == "cpu" and sheet.train_us and sheet.host_us:
-        return sheet.train_us if has_gradients else sheet.host_us
-    return sheet.launch_s * 1e6
+def _gaps_us(operators: Sequence[Operator], kernels: int, sheet: DeviceSpec) -> float:
+    """Microseconds between the kernels of a pass: of a GPU's queue for each one.
+
+    On a CPU that was measured, what each operator takes beside its arithmetic; with gradients, a view takes it, too.
+    """
+    if sheet.backend != "cpu" or not sheet.train_us or not sheet.host_us:
+        return kernels * sheet.launch_s * 1e6
+    return sheet.train_us * calls_of(operators) if trains(operators) else sheet.host_us * len(operators)
+
+
+def calls_of(operators: Iterable[Operator]) -> int:
+    """The calls of a pass, views among them."""
+    return sum(1 + each.views for each in operators)
 
 
 def training_error(dtype: str) -> float:

@@ -76,6 +76,7 @@ KERNELS = {
         "convolution 1 384 384 3 14 384 1",
         "convolution input 1 512 512 3 64 512 1",
         "convolution weight 1 512 512 3 64 512 1",
+        "convolution weight 1 384 384 3 14 384 1",
         "convolution 1 512 512 7 64 512 1",
         "convolution 1 384 384 7 14 384 1",
         "convolution input 1 384 384 7 14 384 1",
@@ -84,7 +85,6 @@ KERNELS = {
         "convolution 1 512 512 7 32 512 3",
         "convolution 1 384 384 7 14 384 3",
         "convolution input 1 384 384 7 14 384 3",
-        "convolution weight 1 384 384 7 14 384 3",
         "convolution 1 512 512 3 64 8 1",
         "convolution weight 1 512 512 3 32 8 1",
         "convolution 1 512 128 3 64 1 6",
@@ -115,6 +115,8 @@ KERNELS = {
         "copy 196 384",
         "windows 10 7 512",
         "windows 2 7 384",
+        "pooling 512 64 8",
+        "pooling 384 5 14",
         "sum 512 4096",
         "sum 384 196",
         "kept sum 512 4096",
@@ -265,6 +267,7 @@ def _layers(operators: int, trains: bool = False) -> FunctionWithInputs:
     def function(x: Tensor) -> Any:
         if next(chain.parameters()).device != x.device:
             chain.to(x.device)
+        chain.zero_grad()
         return chain(x)
 
     return function, [SMALL_MAP]
@@ -294,6 +297,10 @@ _MAKERS: dict[str, Callable[..., FunctionWithInputs]] = {
     "add": lambda numbers: (torch.add, [(numbers,)] * 2),
     "exp": lambda numbers: (torch.exp, [(numbers,)]),
     "copy": lambda rows, columns: (lambda x: x.t().contiguous(), [(rows, columns)]),
+    "pooling": lambda channels, size, out: (
+        lambda x: functional.adaptive_avg_pool2d(x, out),
+        [(1, channels, size, size)],
+    ),
     "sum": lambda rows, columns: (lambda x: x.sum(-1), [(rows, columns)]),
     "kept add": lambda numbers: (_each(lambda x: torch.add(x, x)), [(numbers,)] * KEPT_MAPS),
     "kept gelu": lambda numbers: (_each(functional.gelu), [(numbers,)] * KEPT_MAPS),

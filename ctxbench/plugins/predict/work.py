@@ -35,10 +35,17 @@ Class = Literal[
     "fused attention",
     "unknown",
 ]
-# Forms of kernels on a processor, whose class alone does not tell their rate: taps of a narrow convolution, more for a
-# dilated one; numbers of a row of a softmax and keys of an attention, up to LONG; a product with a vector; a copy of
-# whole rows; what finds its maps in the cache, or new ones as in training.
-DILATED, LONG, VECTOR, ROWS, CACHED, KEPT = 100.0, 196, 0.01, 100.0, 1.0, 2.0
+# Forms of kernels on a processor, whose class alone does not tell their rate: taps of a depthwise filter, or that no
+# fast kernel takes it; numbers of a row of a softmax and keys of an attention, up to LONG; a product with a vector; a
+# copy of whole rows; reads of a pooling for each number that it moves; what finds its maps in the cache, or new ones as
+# in training.
+NO_FAST, LONG, VECTOR, ROWS, CACHED, KEPT = 1e6, 196, 0.01, 100.0, 1.0, 2.0
+# The widest filters that oneDNN's fast kernels take of depthwise ones: columns to the left of one, and those of a
+# weight's gradient.
+FAST_REACH, FAST_WIDTH = 6, 3
+# To begin a window takes a processor as long as so many of its numbers: average pooling on a Xeon takes 10 ns for each
+# output and 0.9 ns for each number.
+WINDOW_READS = 10
 # What a kernel computes of an operator: its output, or a gradient.
 Turn = Literal["forward", "input gradient", "weight gradient"]
 Bound = Literal["arithmetic", "bandwidth", "launches"]
@@ -259,13 +266,22 @@ class Convolution:
             serial_s=math.prod(self.kernel) * TAP_S if by_thread else 0.0,
             converted_bytes=2 * itemsize * maps if converts else 0,
             channels_last=self.channels_last,
-            form=self._form if self.kind in NARROW else 0.0,
+            form=self._form(turn) if self.kind == "depthwise convolution" else 0.0,
         )
 
-    @property
-    def _form(self) -> float:
-        """Taps of the filter; oneDNN's fast kernels take no dilated one, which is another form."""
-        return math.prod(self.kernel) * (DILATED if max(self.dilation) > 1 else 1.0)
+    def _form(self, turn: Turn) -> float:
+        """Taps of a depthwise filter, or that oneDNN's fast kernels do not take it.
+
+        On a Xeon with AVX-512 an output reaches at most FAST_REACH columns to the left, the input's gradient takes
+        no dilated filter, and the weight's none that is wider than FAST_WIDTH, either.
+        """
+        width, dilated = self.kernel[-1], max(self.dilation) > 1
+        is_fast = {
+            "forward": width // 2 * self.dilation[-1] <= FAST_REACH,
+            "input gradient": not dilated,
+            "weight gradient": not dilated and width <= FAST_WIDTH,
+        }
+        return float(math.prod(self.kernel)) if is_fast[turn] else NO_FAST
 
     def _winograd(self, turn: Turn) -> Product:
         """The products of a 3x3 convolution under F(4 x 4, 3 x 3): one for each of 36 positions."""

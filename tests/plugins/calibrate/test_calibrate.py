@@ -20,7 +20,7 @@ from ctxbench.plugins.calibrate.child import BLOCK_S, BLOCKS, PLACEMENTS, time_k
 from ctxbench.plugins.calibrate.wire import GpuProperties, KernelTime
 from ctxbench.plugins.predict.effects import compared, effects_of
 from ctxbench.plugins.predict.operators import operators_of
-from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.passes import calls_of, time_of
 from ctxbench.plugins.predict.probes import KEPT_MAPS, KERNELS, LAYERS, TRAINED_LAYERS, kernel
 from ctxbench.plugins.predict.rates import HOST_KNOWN_SD, rate
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet
@@ -178,10 +178,10 @@ def test_a_cpu_is_a_device_like_any_other() -> None:
     found = content("cpu", CPU, Server(plain), threads=1)
     own = DeviceSpec.model_validate(found)
     assert (own.title, own.backend, own.launch_us, own.host_us) == ("A processor, 1 thread", "cpu", 2.0, 20.0)
-    # 4.2 ms for the kernels of a step of the same layers, with the sums of gradients of weights that all of them share
+    # 4.2 ms for the calls of a step of the same layers
     layers = nn.Sequential(*[nn.Conv2d(8, 8, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()] * 20).to("meta")
     step = operators_of(layers, torch.empty(1, 8, 4, 4, device="meta"), mode="train", device="cpu")
-    assert own.train_us == pytest.approx(4200 / sum(len(each.works) for each in step), rel=1e-3)
+    assert own.train_us == pytest.approx(4200 / calls_of(step), rel=1e-3)
     assert DeviceSpec.model_validate(content("cpu", CPU, Server(plain))).title == "A processor, 2 threads"
     layer, x = nn.Conv2d(512, 512, 1, bias=False, device="meta"), torch.empty(1, 512, 64, 64, device="meta")
     predicted = time_of(operators_of(layer, x, mode="infer", device="cpu"), own)
@@ -189,9 +189,10 @@ def test_a_cpu_is_a_device_like_any_other() -> None:
     alone = expected_ms("convolution 1 512 512 1 64 1 1", plain) + 0.017
     assert predicted.time.value == pytest.approx(alone, rel=0.02)
     assert predicted.time.high / predicted.time.low < 3
-    trained = time_of(operators_of(layer, x, mode="train", device="cpu"), own)
+    operators = operators_of(layer, x, mode="train", device="cpu")
+    trained = time_of(operators, own)
     gaps = trained.device_ms - sum(each.ms for each in trained.kernels)
-    assert gaps == pytest.approx((own.train_us or 0) * len(trained.kernels) / 1e3)
+    assert gaps == pytest.approx((own.train_us or 0) * calls_of(operators) / 1e3)
     assert trained.time.errors["operators"] == pytest.approx(HOST_KNOWN_SD * gaps / trained.device_ms)
 
 

@@ -15,7 +15,7 @@ from test_trees import OWN_GIT, commit, git
 
 import ctxbench
 from ctxbench.base.errors import UsageError
-from ctxbench.model.case import Measure
+from ctxbench.model.case import Measure, one_case
 from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import load
 from ctxbench.plugins.check import agreement
@@ -23,10 +23,11 @@ from ctxbench.plugins.check import check as flow
 from ctxbench.plugins.check import check_against as check
 from ctxbench.plugins.check.agreement import judge
 from ctxbench.plugins.check.check_against import check_against
+from ctxbench.plugins.check.predicted import predicted_rows
 from ctxbench.plugins.check.request import Request, parse_outputs
 from ctxbench.plugins.check.result import ExitCode, GateResult, OutputVerdict, exit_code
-from ctxbench.plugins.check.texts import remarks
-from ctxbench.plugins.check.wire import Agreement, Difference
+from ctxbench.plugins.check.texts import change_cells, remarks
+from ctxbench.plugins.check.wire import Agreement, Difference, PredictedPass
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "research"))
 
@@ -305,7 +306,8 @@ def test_launches_are_compared_exactly_and_predicted_times_decide_only_if_asked(
     assert (infer.status, infer.verdict, result.exit_code) == ("predicted", verdict, code)
     assert 0.05 < infer.change.low < infer.change.value < infer.change.high < 2
     assert train.change.value < infer.change.value
-    assert infer.reason.startswith("predicted for Tesla T4, not measured; only the change is shown")
+    assert infer.reason.startswith("predicted for Tesla T4, not measured; only the change is shown, not the times: ")
+    assert not re.search(r"\d ms", infer.reason)
     assert result.compared == 3  # parameters once, the launches of both modes
 
 
@@ -313,6 +315,26 @@ def test_the_same_kernels_are_ok_and_outputs_are_computed_here(compare: Compare)
     result = compare(MINE, f"{MINE}\nTIMES = 1\n", axes='device = ["t4"]')
     assert [(row.status, row.verdict, row.change.value) for row in result.rows] == [("predicted", "ok", 0.0)] * 2
     assert (result.outputs[0].verdict, result.exact, result.exit_code) == ("same", (), ExitCode.OK)
+
+
+@pytest.mark.parametrize(
+    ("high", "margin", "verdict", "cells"),
+    [
+        (2.9, None, None, ("+90 %", "[+0, +190]")),
+        (3.2, None, None, ("-", "-")),
+        (3.2, 0.05, "inconclusive", ("+90 %", "[+0, +220]")),
+    ],
+)
+def test_a_predicted_change_of_which_too_little_is_known_is_shown_only_if_it_decides(
+    high: float, margin: float | None, verdict: str | None, cells: tuple[str, str]
+) -> None:
+    """The ends of its band are more than a factor of 3 apart."""
+    passes = [PredictedPass("infer", (1, 3), ("1 ms", "2 ms"), (1.9, 1.0, high))]
+    (row,) = predicted_rows("Mine", one_case("se", {"device": "t4"}, {}), passes, margin)
+    assert (row.status, row.verdict, change_cells(row)) == ("predicted", verdict, cells)
+    if cells == ("-", "-"):
+        why = "the change is not known: its band is a factor of 3.2 wide"
+        assert row.reason == f"predicted for Tesla T4, not measured; {why}"
 
 
 def test_a_pass_that_cannot_be_predicted_says_on_which_side(compare: Compare) -> None:

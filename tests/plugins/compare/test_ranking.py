@@ -1,6 +1,7 @@
 """Rankings: order, front, ratios with their intervals, sentences."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +78,30 @@ def test_a_ranking_shows_ratios_with_their_intervals() -> None:
         "Measured in other rounds, so = where two intervals overlap: reused.",
     ):
         assert part in caption
+
+
+@pytest.mark.parametrize("high", [3.9, 2.2])
+def test_a_predicted_time_of_which_too_little_is_known_is_in_no_cell_and_no_sentence(high: float) -> None:
+    """Of `compare --for`; where the order is known nevertheless, the ratio stands with its band."""
+    why = "72% of the time is in FFT, which nothing measured"
+    ends = {"mine": (1.234, 1.1, 3.9), "other": (high - 0.1, high - 0.2, high)}
+    rows = [
+        Standing(
+            label,
+            label == "mine",
+            {"latency_infer": Number(*own, origin="predicted", errors={"FFT": 0.5}, unknown=why)},
+        )
+        for label, own in ends.items()
+    ]
+    table = ranking_table(Ranking("here", "predicted for CUDA", rows), "latency_infer")
+    cells = [cell(table, label, "latency_infer") for label in ends]
+    assert [each.text for each in cells] == ["not known", "not known"]
+    assert notes_of(table, cells[0]) == notes_of(table, cells[1]) == [f"Not known: {why}."]
+    ratio = cell(table, "other", "latency_infer_ratio").text
+    assert ratio == "=" or re.fullmatch(r"\d\.\d+ \[\d\.\d+, \d\.\d+\]", ratio)
+    said = [*table.caption, *sentences(rows)]
+    assert "Ranked by Time, infer; x: times mine's, of a time with its 80 % band; =: that band contains 1." in said
+    assert not any(re.search(r"95 %|about the same|\d ms", each) for each in said)
 
 
 def test_the_front_leaves_out_what_other_work_disturbed_as_the_sentence_does() -> None:

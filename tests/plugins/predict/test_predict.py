@@ -15,7 +15,7 @@ from ctxbench import registry
 from ctxbench.base.call_sites import CallSite
 from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.base.errors import UsageError
-from ctxbench.base.mode import MODES
+from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.number import CONFIDENCE_SDS
 from ctxbench.meta.outputs import trained_input
 from ctxbench.plugins.macs.training import count_training_macs
@@ -43,7 +43,17 @@ from ctxbench.plugins.predict.rates import (
     shared,
 )
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet, sheets
-from ctxbench.plugins.predict.work import BLOCK_RATE, CACHED, ROWS, THREAD_S, VECTOR, Convolution, Product, Work
+from ctxbench.plugins.predict.work import (
+    BLOCK_RATE,
+    CACHED,
+    NO_FAST,
+    ROWS,
+    THREAD_S,
+    VECTOR,
+    Convolution,
+    Product,
+    Work,
+)
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -445,27 +455,67 @@ def test_between_two_measured_forms_a_factor_is_on_the_line_through_them_and_bey
 
 
 def test_kernels_of_one_class_differ_by_form() -> None:
-    """Taps of narrow filters, dilated or not; short rows and few keys; products with a vector; copies of whole rows."""
+    """Taps of filters; short rows, few keys; products with a vector; copies of whole rows; reads of a pooling."""
 
     def form(function: Callable[..., Any], *shapes: tuple[int, ...]) -> float:
         (found,) = operators_of(Probe(function), *(meta(*shape) for shape in shapes), mode="infer", device="cpu")
         return found.works[-1].form
 
-    def filtered(side: int, dilation: int) -> float:
-        pad = side // 2 * dilation
-        return form(
-            lambda x, w: torch.nn.functional.conv2d(x, w, padding=pad, dilation=dilation, groups=8),
-            (1, 8, 32, 32),
-            (8, 1, side, side),
-        )
-
-    assert [filtered(3, 1), filtered(7, 1), filtered(7, 3)] == [9, 49, 4900]
     assert [form(lambda x: x.softmax(-1), (8, rows)) for rows in (49, 196, 4096)] == [49, 196, 196]
     assert [form(torch.mm, (64, 64), (64, columns)) for columns in (1, 64)] == [VECTOR, CACHED]
     assert form(lambda x: x.t().contiguous(), (64, 32)) == CACHED
     assert form(lambda x: x.transpose(0, 1).contiguous(), (4, 8, 64)) == ROWS
     attention = torch.nn.functional.scaled_dot_product_attention
     assert [form(attention, *[(1, 2, keys, 8)] * 3) for keys in (49, 400)] == [49, 196]
+    functional = torch.nn.functional
+    # 25 outputs of a map of 196 numbers, and 9 reads for each of 196; each begins a window, which is 10 reads
+    assert form(lambda x: functional.adaptive_avg_pool2d(x, 5), (1, 8, 14, 14)) == pytest.approx((196 + 250) / 221)
+    assert form(lambda x: functional.avg_pool2d(x, 3, 1, 1), (1, 8, 14, 14)) == pytest.approx(19 / 2)
+
+
+@pytest.mark.parametrize(
+    ("side", "dilation", "fast"),
+    [
+        ((3, 3), 1, (True, True, True)),
+        ((11, 1), 1, (True, True, True)),
+        ((5, 5), 1, (True, True, False)),
+        ((1, 7), 1, (True, True, False)),
+        ((3, 3), 2, (True, False, False)),
+        ((5, 5), 3, (True, False, False)),
+        ((13, 13), 1, (True, True, False)),
+        ((15, 15), 1, (False, True, False)),
+        ((7, 7), 3, (False, False, False)),
+    ],
+)
+def test_a_narrow_convolution_that_no_fast_kernel_takes_is_of_another_form(
+    side: tuple[int, int], dilation: int, fast: tuple[bool, bool, bool]
+) -> None:
+    """A Xeon takes 2 to 20 us for a tap of 384 channels at 14 x 14 with oneDNN's fast kernels, else 55 to 110."""
+    work = Convolution(1, 8, 8, (14, 14), (14, 14), side, (1, 1), (dilation, dilation), groups=8)
+    turns = ("forward", "input gradient", "weight gradient")
+    forms = [work.work(turn).form for turn in turns]  # type: ignore[arg-type]  # turns
+    assert forms == [math.prod(side) if each else NO_FAST for each in fast]
+
+
+def test_the_gaps_of_a_calibrated_cpu_are_its_operators_and_in_training_views_too() -> None:
+    """Of a GPU each kernel has one: the bias of a convolution is a kernel of its own there."""
+    cpu = MADE_UP.model_copy(update={"backend": "cpu", "host_us": 8.0, "train_us": 6.0, "launch_us": 2.0})
+
+    layers = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Flatten(2), nn.Unflatten(2, (4, 4))).to("meta")
+
+    def gaps(mode: Mode, on: DeviceSpec) -> tuple[float, int, int]:
+        operators = operators_of(layers, meta(1, 8, 4, 4), mode=mode, device="cpu")
+        found = time_of(operators, on)
+        us = 1e3 * (found.device_ms - sum(each.ms for each in found.kernels))
+        return us, len(operators), len(found.kernels)
+
+    us, operators, kernels = gaps("infer", cpu)
+    assert us == pytest.approx(8.0)
+    assert (operators, kernels) == (1, 2)
+    us, operators, kernels = gaps("train", cpu)
+    assert us == pytest.approx(6.0 * round(us / 6.0))
+    assert round(us / 6.0) >= operators + 4  # two views and their gradients
+    assert gaps("train", MADE_UP)[0] == pytest.approx(3.0 * kernels)
 
 
 def test_a_mask_whose_exponentials_are_denormal_numbers_has_no_known_time_on_a_cpu() -> None:
@@ -668,7 +718,9 @@ def test_group_norm_sums_by_blocks_and_reads_the_map_again() -> None:
 def test_the_window_of_a_pooling_is_read_by_each_output() -> None:
     (operator,) = operators_of(nn.MaxPool2d(3, stride=1), meta(2, 8, 16, 16), mode="infer")
     outputs = 2 * 8 * 14 * 14
-    assert operator.works == (Work("pooling", 4 * 2 * 8 * 256 + 12 * outputs, flops=2.0 * 9 * outputs),)
+    numbers = 2 * 8 * 256 + outputs
+    work = Work("pooling", 4 * 2 * 8 * 256 + 12 * outputs, flops=2.0 * 9 * outputs, form=19 * outputs / numbers)
+    assert operator.works == (work,)
 
 
 @pytest.mark.parametrize(("optimizer", "kernels", "touched"), [("sgd", 4, 11), ("adamw", 8, 20)])
