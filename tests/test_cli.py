@@ -165,6 +165,23 @@ def test_a_help_has_the_arguments_first_each_option_once_and_no_words_of_python(
         assert len(written) == 1, each.name
 
 
+@pytest.mark.parametrize(
+    ("name", "section", "option"),
+    [
+        pytest.param("check", "Compared with", "--against", marks=pytest.mark.plugin("check")),
+        pytest.param("check", "What", "--shape", marks=pytest.mark.plugin("check")),
+        pytest.param("compare", "What", "--at", marks=pytest.mark.plugin("compare")),
+    ],
+)
+def test_options_of_one_kind_stand_together(
+    name: str, section: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.imported(name)(["--help"], prog_name=name)
+    sections = re.split(r"^(\w[\w ]*):$", capsys.readouterr().out, flags=re.M)
+    assert f"\n  {option} " in sections[sections.index(section) + 1]
+
+
 @pytest.mark.parametrize("name", ["run", pytest.param("compare", marks=pytest.mark.plugin("compare"))])
 def test_the_help_lists_the_metrics(name: str) -> None:
     (option,) = [each for each in cli.imported(name).params if each.name == "metrics"]

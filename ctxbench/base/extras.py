@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from ctxbench.base.texts import listed
 from ctxbench.plugin import brought
 
 # Package of the distribution in science/.
@@ -49,7 +50,7 @@ def lacking(who: str, extra: str) -> str:
     missing = [name for name in packages_of(extra) if find_spec(name) is None]
     if not missing:
         return ""
-    return f'{who} needs {" and ".join(missing)}: in the clone, pip install -c constraints.txt ".[{extra}]"'
+    return f'{who} needs {listed(missing)}: in the clone, pip install -c constraints.txt ".[{extra}]"'
 
 
 def with_science(what: str) -> str:

@@ -99,14 +99,20 @@ class ShownCommand(TyperCommand):
         formatter.write_usage(ctx.command_path, " ".join(["[OPTIONS]", *words]))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The arguments, then the options, by what they are about where there are many."""
+        """The arguments, then the options, by what they are about where there are many: first the command's own groups,
+        its options with a `rich_help_panel`.
+        """
         params = self.get_params(ctx)
         records = {each.name: record for each in params if (record := each.get_help_record(ctx))}
         values = _arguments(params)
         records |= {each.name: (each.metavar, records[each.name][1]) for each in values}  # typer adds Python's type
         arguments = {"Arguments": tuple(each.name for each in values)}
         if len(records) >= MANY_OPTIONS:
-            _write_groups(formatter, records, {**arguments, **OPTIONS}, "Other options")
+            own: dict[str, tuple[str, ...]] = {}
+            for each in params:
+                panel = getattr(each, "rich_help_panel", None)
+                own |= {panel: (*own.get(panel, OPTIONS.get(panel, ())), each.name)} if panel else {}
+            _write_groups(formatter, records, {**arguments, **own, **OPTIONS, **own}, "Other options")
         else:
             _write_groups(formatter, records, arguments, "Options")
 

@@ -73,7 +73,7 @@ InProcessOption = Annotated[
     bool, typer.Option("--in-process", help="For debugging: measure in this process, not in fresh ones.")
 ]
 RunItsCode = Annotated[
-    bool, typer.Option("--run-its-code", help="Run the code that the folder names wherever it lies.")
+    bool, typer.Option("--run-its-code", help="Run the code that the run folder names, wherever it lies.")
 ]
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 

@@ -33,12 +33,14 @@ PredictedMargin = Annotated[
         help="Fail where the whole band of a predicted time, as with --for t4, grew by more; default: only tell it.",
     ),
 ]
+COMPARED = "Compared with"
 Margin = Annotated[str | None, typer.Option(help="The smallest change that matters; default: the suite's, else 5%.")]
 
 
 @command_of(
     function.check,
-    against=typer.Option(metavar="GIT_REF"),
+    against=typer.Option(metavar="GIT_REF", rich_help_panel=COMPARED),
+    baseline=typer.Option(rich_help_panel=COMPARED),
     renamed=Given(Renamed, request.parse_renamed),
     adapters=Adapters,
     outputs=Outputs,
@@ -53,12 +55,18 @@ def check(
     self_test: Annotated[
         bool,
         typer.Option(
-            "--self-test", help="Compare the working tree with itself: which changes can this machine detect?"
+            "--self-test",
+            help="Compare the working tree with itself: which changes can this machine detect?",
+            rich_help_panel=COMPARED,
         ),
     ] = False,
     inject: Annotated[
         str | None,
-        typer.Option(metavar="CHANGE", help="With --self-test: slow down every other row by this much, such as 10%."),
+        typer.Option(
+            metavar="CHANGE",
+            help="With --self-test: slow down every other row by this much, such as 10%.",
+            rich_help_panel=COMPARED,
+        ),
     ] = None,
     budget: Annotated[str, typer.Option(help="Time for the whole check, such as 90s or 10m.")] = "10m",
     run_its_code: RunItsCode = False,

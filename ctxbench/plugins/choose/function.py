@@ -46,7 +46,7 @@ def choose(
         device: Devices with a data sheet, such as `a100-40gb`, or TOML files, one or several.
         memory: Memory that is there, in bytes; default: the smallest of the devices' own.
         at: A place of a network instead of a shape, such as `yolo11n:P5`, as `ctxbench.compare` takes it.
-        imgsz: Side of the network's image at `at` in pixels; default: 640.
+        imgsz: Side in pixels of the image that the network of `at` gets; default: 640.
         within_ms: Time that is there, in ms: a block fits if its whole band is within it on each device.
         network, dtype: One value of each condition, or several.
         mode: train or infer.

@@ -40,6 +40,8 @@ Registered = Annotated[
     candidates=Given(Candidates, names),
     modules=Given(Registered, split),
     metrics=typer.Option(metavar="NAME[,NAME]", help=f"Metrics instead of the suite's: {', '.join(asked_for())}."),
+    at=typer.Option(rich_help_panel="What"),
+    imgsz=typer.Option(rich_help_panel="What"),
     rank_by=typer.Option(help=f"Rank by one of {', '.join(RANKED)}."),
 )
 def compare(asked: Mapping[str, Any]) -> None:

@@ -73,7 +73,7 @@ def compare(
             `ctxbench.run`.
         at: A place of a network instead of a shape: `yolo11n` (all its places), `yolo11n:P5`, `resnet50:stage3`,
             `my_net.yaml:model.10`, `my_net.py:Net:layer3`.
-        imgsz: Side of the network's image at `at` in pixels; default: 640.
+        imgsz: Side in pixels of the image that the network of `at` gets; default: 640.
         suite: Inputs and settings: a suite's name, or the path of a TOML file.
         also_on: Devices beside the suite's whose times are predicted, such as `["h100-sxm"]`.
         metrics: Names of metrics instead of the suite's.

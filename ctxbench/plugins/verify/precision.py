@@ -88,7 +88,9 @@ def channels_last(subject: Subject) -> CheckResult:
             "an operation depends on the order of the elements in memory: look for as_strided or view",
         )
     layout = "channels_last" if other.is_contiguous(memory_format=torch.channels_last) else "contiguous"
-    return passed(f"the same values up to {moved:.1g}; the memory format of the output is {layout}")
+    return passed(
+        f"the values differ by at most {moved:.1g} of the largest; the memory format of the output is {layout}"
+    )
 
 
 def compiles(subject: Subject) -> CheckResult:
@@ -149,7 +151,7 @@ def onnx(subject: Subject) -> CheckResult:
             f"the output differs by {moved:.2g} of its maximum",
             "an export keeps what was drawn or chosen while it was made: draw random numbers once, in the constructor",
         )
-    return passed(f"the same values up to {moved:.1g}")
+    return passed(f"the values differ by at most {moved:.1g} of the largest")
 
 
 def _reason(error: Exception) -> str:

@@ -56,7 +56,7 @@ def replaces_nothing(subject: Subject) -> CheckResult:
             f"it replaces {listed(found)}",
             "everything else in the process uses these names, the measurement too: call them, do not assign to them",
         )
-    return passed("no function of Python, time or torch that a pass calls")
+    return passed("no function of Python, time or torch is replaced")
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def test_a_module_of_tokens_is_told_to_be_wrapped() -> None:
 def test_a_package_may_replace_what_no_pass_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "save", lambda *arguments: None)
     found = check("replaces nothing", broken.Base)
-    assert (found.outcome, found.fact) == ("passed", "no function of Python, time or torch that a pass calls")
+    assert (found.outcome, found.fact) == ("passed", "no function of Python, time or torch is replaced")
 
 
 def test_any_number_of_output_channels_will_do_where_none_is_declared_and_the_row_has_it() -> None:
