@@ -28,8 +28,13 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-WIDTHS = {"phone": 390, "desktop": 1280}
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = [
+    page.relative_to(DOCS).with_suffix("").as_posix()
+    for folder in ("", "plugins", "suites")
+    for page in sorted((DOCS / folder).glob("*.md"))
+]
+WIDTHS = {"phone": 390, "desktop": 1280}
 
 
 @pytest.fixture(scope="module")
@@ -163,12 +168,13 @@ def test_a_focused_time_tells_its_interval_and_escape_hides_it(browser: Any, pag
     assert not tooltip.is_displayed()
 
 
-@pytest.mark.parametrize("name", ["index", "results", "modules", "suites/hamburger", "suites/precision"])
+@pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize(("width", "scheme"), [(WIDTHS["phone"], "light"), (WIDTHS["desktop"], "dark")], ids=WIDTHS)
 def test_no_page_of_the_site_is_wider_than_the_screen(
     browser: Any, site: str, name: str, width: int, scheme: str
 ) -> None:
     visit(browser, f"{site}/{name}.html", width, scheme)
+    assert browser.title.endswith("ctxbench"), "there is no such page"
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     script = """return [...document.querySelectorAll('article *')].filter(element =>
         element.getBoundingClientRect().right > innerWidth && !element.closest('.table-wrapper, pre')
