@@ -48,7 +48,7 @@ class Plugin:
     # Asked for.
     commands: Mapping[str, Command] = field(default_factory=dict)
     functions: Mapping[str, str] = field(default_factory=dict)
-    # The folder, a package, of its suites, each with its claims beside it.
+    # The folder, a package, of its suites.
     suites: str = ""
     # Measured. `devices` names what knows devices that are not here, `counters` the values of `--counter`, `questions`
     # what a fresh process is asked, `preload` functions that are called before the fork, which start no thread and

@@ -21,10 +21,10 @@ from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.registry.entry import Entry
 from ctxbench.report.run_data import RunData, open_run
-from ctxbench.results.claims import ClaimVerdict, Rows, claims_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Origin, plain_table
+from ctxbench_science.claims.findings import ClaimVerdict, Rows, claims_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = (1, 512, 128, 128)  # that of Table 3

@@ -28,12 +28,12 @@ from ctxbench.base.number import significant
 from ctxbench.base.texts import listed
 from ctxbench.model.metrics import metrics
 from ctxbench.model.read_suite import available
-from ctxbench.plugins.claims.table import claim_table
 from ctxbench.plugins.predict.listed import measured_dtypes
 from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.report.tables.caption import setup
 from ctxbench.report.tables.cells import heading
 from ctxbench.table.markdown import escape
+from ctxbench_science.claims.table import claim_table
 from ctxbench_science.recall.metric import CHANCE, SEGMENT_BOUNDS, SOLVED
 from ctxbench_science.twins.records import NAMES
 

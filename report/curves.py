@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from ctxbench.base.errors import UsageError
+from ctxbench.base.number import Number
 from ctxbench.base.statistics import FittedLine, fit_line
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantity, stored_quantities
 from ctxbench.model.published import Printed
 from ctxbench.model.suite_file import COMPUTED, POINTS, Figure
-from ctxbench.results.claims import slope
 
 from .panels import Panel
 from .run_data import settings_text
@@ -155,7 +155,8 @@ class Fit:
     @property
     def text(self) -> str:
         """`1.98 [1.95, 2.01]`: exponent, slope, or factor for each unit of x."""
-        number = slope(self.line).map_monotonic(math.exp) if self.scale == "log-y" else slope(self.line)
+        number = Number(self.line.slope, self.line.low, self.line.high)
+        number = number.map_monotonic(math.exp) if self.scale == "log-y" else number
         return number.text(decimals=2 if self.scale == "log" else None)
 
     def at(self, x: Floats) -> Floats:

@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 
 from ctxbench.model.read_suite import load
-from ctxbench.results.claims import Finding, Rows, claims_of
 from ctxbench.results.rows import rows_in
+from ctxbench_science.claims.findings import Finding, Rows, claims_of
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ OWNERS: dict[str, tuple[tuple[str, ...], str]] = {
     "ctxbench/plugin.py": (RUN, "files of plugins, which are installed"),
     "ctxbench/model/metrics.py": (RUN, "metrics of the core"),
     "ctxbench/executions/__init__.py": (RUN, "executions of the core"),
-    "ctxbench/results/claims.py": (RUN, "claims of ctxbench's own suites"),
+    "science/ctxbench_science/claims/findings.py": (RUN, "claims of ctxbench's own suites"),
     "ctxbench/registry/load.py": (RUN, "the module that a person measures, in a child"),
     "ctxbench/worker/child.py": ((*RUN, *SHOW), "torch, before anything of a person's; the child's own output"),
     "ctxbench/worker/tasks.py": (("import_module",), "files of ctxbench that each child needs, before the fork"),

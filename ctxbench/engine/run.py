@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 from ctxbench.base import clocks as this_machine
 from ctxbench.base import disk
 from ctxbench.base.errors import EngineError, UsageError, unknown
+from ctxbench.base.extras import with_science
 from ctxbench.engine import progress
 from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
@@ -23,7 +24,7 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.failures import last_line
 from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import metrics as known_metrics
-from ctxbench.model.read_suite import restore
+from ctxbench.model.read_suite import code_beside, restore
 from ctxbench.plugin import brought, loaded
 from ctxbench.results.environment import differences
 from ctxbench.results.plan import RunPlan, check_installed, prepare
@@ -186,6 +187,9 @@ def _measure(
 
 def finish(folder: RunFolder, shown: progress.Quiet) -> None:
     """Keep in `run.json` what plugins say of a run that has ended; what fails in a person's own code is a note."""
+    suite = (folder.meta.get("suite_file") or {}).get("file")
+    if suite and (beside := code_beside(Path(suite))).is_file() and (more := with_science("claims of suites")):
+        shown.note(f"{beside} is not asked for claims{more}")
     for keys_of in loaded("finished"):
         try:
             folder.save_meta(**keys_of(folder))

@@ -79,26 +79,11 @@ def register(
         ...     def __init__(self, channels: int, *, eps: float = 1e-5) -> None:
         ...         super().__init__(channels, eps=eps)
     """
+    facts = locals()  # fields of an entry, all of them
 
     def decorate(cls: "type[nn.Module]") -> "type[nn.Module]":
-        entry = replace(
-            _describe_class(cls, f"{inspect.getfile(cls)}:{cls.__qualname__}"),
-            key=key,
-            title=title,
-            paper=paper,
-            year=year,
-            family=family,
-            params=params,
-            macs=macs,
-            out_channels=out_channels,
-            complexity=complexity,
-            position_mixing=position_mixing,
-            reach=reach,
-            stops_gradient=stops_gradient,
-            listed=listed,
-            public_code=public_code,
-            declared=True,
-        )
+        described = _describe_class(cls, f"{inspect.getfile(cls)}:{cls.__qualname__}")
+        entry = replace(described, **facts, declared=True)
         known = _registered.get(key) or _discovered().get(key)
         if known is not None and _origin(known) != _origin(entry):
             raise _clash(key, known, entry)

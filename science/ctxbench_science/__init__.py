@@ -1,1 +1,1 @@
-"""Plugins for research: numeric properties, recall, training in 16 bits, published gains, runs on a cluster."""
+"""Plugins for research: claims, numeric properties, recall, training in 16 bits, published gains, runs on a cluster."""

@@ -4,7 +4,7 @@ from ctxbench.plugin import Plugin
 
 PLUGIN = Plugin(
     about="tells what spectrum, gradient and reach a module has",
-    needs=("macs", "memory", "precision"),
+    needs=("claims", "macs", "memory", "precision"),
     metrics=(
         "attention:METRIC",
         "gradient:METRIC",

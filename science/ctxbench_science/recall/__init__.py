@@ -11,7 +11,7 @@ from ctxbench.plugin import Plugin
 RECIPE = 1
 PLUGIN = Plugin(
     about="trains modules on small tasks, to tell which context they can bring",
-    needs=("macs", "memory"),
+    needs=("claims", "macs", "memory"),
     metrics=("metric:METRIC",),
     figures=("figure:FIGURES",),
     sentences=("sentences:abilities",),

@@ -4,7 +4,7 @@ from ctxbench.plugin import Plugin
 
 PLUGIN = Plugin(
     about="tells whether a module can be trained in 16 bits",
-    needs=("memory", "numerics", "precision"),
+    needs=("claims", "memory", "numerics", "precision"),
     metrics=("metric:METRIC",),
     suites="suites",
 )

@@ -16,7 +16,7 @@ from ctxbench.report.figures.kinds import choose
 from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.curve import curve_tables
-from ctxbench.results.claims import claims_of
+from ctxbench_science.claims.findings import claims_of
 
 ROOT = Path(__file__).parents[3]
 SMALL: dict[str, Shape] = {

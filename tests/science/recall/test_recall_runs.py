@@ -15,8 +15,8 @@ from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.model.case import Case
 from ctxbench.model.read_suite import Overrides, load
 from ctxbench.model.suite_file import MeasureTable
-from ctxbench.results.claims import ClaimVerdict, Rows
 from ctxbench.results.run_folder import RunFolder
+from ctxbench_science.claims.findings import ClaimVerdict, Rows
 from ctxbench_science.recall.metric import STEP_S, Recall, learned_of, sentence, takes_s
 from ctxbench_science.recall.suites import recall_rank as rank_claims
 from ctxbench_science.recall.training import RATES

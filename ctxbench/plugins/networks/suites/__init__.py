@@ -1,1 +1,1 @@
-"""The suite `networks`, and its claims."""
+"""The suite `networks`."""

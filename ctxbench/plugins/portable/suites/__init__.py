@@ -1,1 +1,1 @@
-"""The suite `portable`, and its claims."""
+"""The suite `portable`."""

@@ -1,1 +1,1 @@
-"""The suite `deploy`, and its claims."""
+"""The suite `deploy`."""

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from ctxbench.results.claims import Claim, Finding, Outcome, Rows, decided, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, decided, for_each, measured
 
 # The largest error of a first-order expansion that counts as small.
 SMALL = 0.1

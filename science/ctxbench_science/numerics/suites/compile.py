@@ -2,7 +2,18 @@
 
 from functools import partial
 
-from ctxbench.results.claims import KEPT, Claim, Finding, Missing, Outcome, Rows, faster, keeps, measured, tally
+from ctxbench_science.claims.findings import (
+    KEPT,
+    Claim,
+    Finding,
+    Missing,
+    Outcome,
+    Rows,
+    faster,
+    keeps,
+    measured,
+    tally,
+)
 
 
 def runs(rows: Rows) -> Finding:

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 
 from ctxbench.base.statistics import FittedLine, fit_line
-from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
 from ctxbench_science.numerics.hams import HAMS
 
 # What counts as approximately right: the least cosine of the two gradients.

@@ -1,6 +1,6 @@
 """Claims of the suite `initialisation` about Appendix F of Geng et al., ICLR 2021."""
 
-from ctxbench.results.claims import Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, for_each, measured
 from ctxbench_science.numerics.hams import HAMS
 
 

@@ -1,6 +1,6 @@
 """Claims of the suite `rank` about the latent dimension of Geng et al., ICLR 2021."""
 
-from ctxbench.results.claims import Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, for_each, measured
 from ctxbench_science.numerics.hams import HAMS
 
 # Relative: an error of r = 8 up to this much above that of r = 32 counts as no worse.

@@ -1,6 +1,6 @@
 """Claims of the suite `spectrum` about Fig. 6 of Geng et al., ICLR 2021."""
 
-from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, for_each, measured
 from ctxbench_science.numerics.hams import HAMS
 
 # The rank of the signal.

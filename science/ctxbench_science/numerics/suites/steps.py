@@ -1,7 +1,7 @@
 """Claims of the suite `steps` about the iterations of Geng et al., ICLR 2021."""
 
 from ctxbench.base.statistics import fit_line
-from ctxbench.results.claims import Claim, Finding, Outcome, Rows, decided, for_each, slope
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, decided, for_each, slope
 from ctxbench_science.numerics.hams import HAMS
 
 # Relative: a smaller change of the reconstruction error is none.

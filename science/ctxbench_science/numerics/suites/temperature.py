@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ctxbench.results.claims import Claim, Finding, Outcome, Rows, for_each
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, for_each
 
 KMEANS = ("ham_cd", "ham_vq")
 

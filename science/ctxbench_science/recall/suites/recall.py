@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from ctxbench.base.number import Number
-from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
 from ctxbench_science.recall.metric import CHANCE, NOISE, SOLVED, accuracy_of, first_of, from_histogram, learned_of
 
 SUMS = ("global", "lookup")

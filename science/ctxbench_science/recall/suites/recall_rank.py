@@ -1,6 +1,6 @@
 """Claims of the suite `recall_rank`: what a ham brings whose rank is a bottleneck."""
 
-from ctxbench.results.claims import Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, for_each, measured
 from ctxbench_science.recall.suites.recall import reached
 
 # The ranks below both sides of the matrix, 64 x 256.

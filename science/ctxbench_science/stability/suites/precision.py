@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, decided, faster, for_each, tally
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, decided, faster, for_each, tally
 
 EXACT = 1e-5
 NEAR = 0.01

@@ -4,7 +4,18 @@ from functools import partial
 
 from scipy.stats import spearmanr
 
-from ctxbench.results.claims import KEPT, Claim, Finding, Missing, Outcome, Rows, faster, keeps, measured, tally
+from ctxbench_science.claims.findings import (
+    KEPT,
+    Claim,
+    Finding,
+    Missing,
+    Outcome,
+    Rows,
+    faster,
+    keeps,
+    measured,
+    tally,
+)
 
 NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 

@@ -1,6 +1,6 @@
 """Claims of the suite `bread` about the breads and hams of Geng et al., ICLR 2021."""
 
-from ctxbench.results.claims import Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, for_each, measured
 
 # Mi, as printed.
 PRINTED = {"nothing": "0.50", "ham": "0.50", "upper": "0.25", "lower": "0.25", "breads": "0.00"}

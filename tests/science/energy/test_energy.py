@@ -8,7 +8,7 @@ from fake_clock import FakeClock
 from fake_cuda import FakeCuda, FakeNvml
 
 from ctxbench.devices import NotMeasurable, device
-from ctxbench.plugins.energy.metric import BLOCK_S, IDLE_S, SETTLE_S, WINDOW_S, idle_power, measure_energy
+from ctxbench_science.energy.metric import BLOCK_S, IDLE_S, SETTLE_S, WINDOW_S, idle_power, measure_energy
 
 
 def test_energy_is_the_counters_difference_by_pass(nvml: Callable[..., FakeNvml], cuda: FakeCuda) -> None:

@@ -2,12 +2,12 @@
 
 from textwrap import shorten
 
-from ctxbench.plugins.claims.own_claims import stored
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import setup
-from ctxbench.results.claims import Rows, claims_of
 from ctxbench.results.run_meta import StoredClaim
 from ctxbench.table.table import Cell, Row, Table, TableColumn
+from ctxbench_science.claims.findings import Rows, claims_of
+from ctxbench_science.claims.own_claims import stored
 
 PROXY = "proxy"
 # Characters of what was found that a line on the terminal has room for.

@@ -16,8 +16,8 @@ from ctxbench.base.number import Number
 from ctxbench.model.read_suite import available, load
 from ctxbench.model.record import columns
 from ctxbench.report.write import write_report
-from ctxbench.results.claims import ClaimVerdict, Missing, Outcome, Rows, claims_of, faster, for_each, tally
 from ctxbench.results.run_folder import RunFolder
+from ctxbench_science.claims.findings import ClaimVerdict, Missing, Outcome, Rows, claims_of, faster, for_each, tally
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

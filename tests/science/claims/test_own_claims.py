@@ -8,11 +8,11 @@ from conftest import Done
 from report_data import add, definition, new_run, record
 
 from ctxbench.base.errors import UsageError
-from ctxbench.plugins.claims.own_claims import decided, own_claims
 from ctxbench.results.run_folder import RunFolder
+from ctxbench_science.claims.own_claims import decided, own_claims
 
 Command = Callable[..., Done]
-HEAD = "from ctxbench.results.claims import Claim, Rows, decided\n"
+HEAD = "from ctxbench_science.claims.findings import Claim, Rows, decided\n"
 SMALLER = """
 def smaller(rows: Rows):
     return decided(rows.number("params", module="ham_nmf") < rows.number("params", module="sa"), "ham_nmf 524288")
@@ -68,6 +68,9 @@ def test_a_run_decides_the_claims_of_its_suite_at_its_end(
     done = command("run", "--suite", other, "--static", "--out", tmp_path / "again")
     assert (done.returncode, "deciding the claim 'It holds.'" in done.stderr) == (0, True)
     assert RunFolder.open(tmp_path / "again").meta["state"] == "finished"
+    monkeypatch.setattr("ctxbench.base.extras.SCIENCE", "not_installed")
+    done = command("run", "--suite", other, "--static", "--out", tmp_path / "without")
+    assert "other.py is not asked for claims; claims of suites come with ctxbench-science" in done.stderr
 
 
 def decided_by(body: str) -> str:
@@ -78,11 +81,14 @@ def decided_by(body: str) -> str:
     ("code", "sentence"),
     [
         ("CLAIMS = [\n", "my_suite.py is no Python file: '[' was never closed"),
-        ("CLAIMS = 3\n", "my_suite.py: CLAIMS is no list of ctxbench.results.claims.Claim"),
-        ("CLAIMS = ['a']\n", "entry 1 of CLAIMS is no ctxbench.results.claims.Claim with a text and a criterion"),
+        ("CLAIMS = 3\n", "my_suite.py: CLAIMS is no list of ctxbench_science.claims.findings.Claim"),
+        (
+            "CLAIMS = ['a']\n",
+            "entry 1 of CLAIMS is no ctxbench_science.claims.findings.Claim with a text",
+        ),
         (
             HEAD + "CLAIMS = [Claim(1, 'c', print)]\n",
-            "entry 1 of CLAIMS is no ctxbench.results.claims.Claim with a text",
+            "entry 1 of CLAIMS is no ctxbench_science.claims.findings.Claim with a text",
         ),
         ("raise SystemExit(0)\nCLAIMS = []\n", "my_suite.py failed in its own code:\n"),
         (decided_by("rows.nothing"), "deciding the claim 'It holds.' of my_suite.py failed in its own code:\n"),

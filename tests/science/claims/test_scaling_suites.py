@@ -9,13 +9,13 @@ from report_data import record
 
 import ctxbench
 from ctxbench.model.record import columns
-from ctxbench.results.claims import Rows
-from ctxbench.suites.scaling import exponent, growth
-from ctxbench.suites.scaling_static import order
+from ctxbench_science.claims.findings import Rows
+from ctxbench_science.claims.of_ctxbench.scaling import exponent, growth
+from ctxbench_science.claims.of_ctxbench.scaling_static import order
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-PAGES = Path(__file__).parents[1] / "docs" / "suites"
+PAGES = Path(__file__).parents[3] / "docs" / "suites"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from functools import partial
 
 from ctxbench.model.case import EMPTY
-from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, measured, tally
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, measured, tally
 
 # The network whose shares are judged, its sizes for counts and times, and the share that is called small.
 NETWORK, COUNTED, TIMED = "resnet50_d8", 512, 256

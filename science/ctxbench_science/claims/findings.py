@@ -1,7 +1,7 @@
 """Findings of a run on a suite's claims: each has one of four verdicts, its criterion, and the numbers found.
 
-The `CLAIMS` of `suites/NAME.py` are those of the suite NAME; those of a person's own lie beside its file, too. Where a
-run lacks something, its claim is undecided, with the reason.
+The `CLAIMS` of a file NAME.py are those of the suite NAME: in `of_ctxbench` for the suites of ctxbench itself, else
+beside the suite's file. Where a run lacks something, its claim is undecided, with the reason.
 """
 
 import json
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from ctxbench.base.statistics import FittedLine
 
+# Where the claims of the suites of ctxbench itself are.
+OF_CTXBENCH = f"{__package__}.of_ctxbench"
 # The error of an execution is rounding up to this many times the eager one's, or below RELATIVE: its sums are in
 # another order.
 ROUNDING = 10
@@ -247,13 +249,14 @@ def keeps(rows: Rows, mode: str, execution: str, **wanted: Any) -> Outcome:
 
 
 def claims_of(suite: str, title: str) -> Sequence[Claim]:
-    """The claims of a suite of ctxbench; none of one without claims, or of a user's own, which has another title."""
+    """The claims of an installed suite; none of one without claims, or of a user's own, which has another title."""
     name, package = suite.replace("-", "_"), package_of(suite)
-    if not package or not name.isidentifier() or find_spec(f"{package}.{name}") is None:
+    if not package or not name.isidentifier():
         return ()
-    if tomllib.loads(disk.package_text(package, f"{suite}.toml"))["title"] != title:
+    places = [each for each in (package, OF_CTXBENCH) if find_spec(f"{each}.{name}")]
+    if not places or tomllib.loads(disk.package_text(package, f"{suite}.toml"))["title"] != title:
         return ()
-    claims: Sequence[Claim] = import_module(f"{package}.{name}").CLAIMS
+    claims: Sequence[Claim] = import_module(f"{places[0]}.{name}").CLAIMS
     return claims
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from ctxbench.base.statistics import FittedLine, fit_line
 from ctxbench.model.metric import RecordRow
-from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, slope, tally
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, slope, tally
 
 AXES = {"H x W": "size", "batch": "batch", "channels": "channels"}
 # How far above the exponent of the MACs the interval of the time's may end; a wider one decides nothing.

@@ -10,7 +10,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.statistics import fit_line
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import RecordRow
-from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, tally
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, tally
 
 # Large enough for the term of highest order to be the whole.
 FAR = 2**20

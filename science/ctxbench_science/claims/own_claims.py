@@ -13,9 +13,9 @@ from ctxbench.base import disk
 from ctxbench.base.errors import ModuleCodeError, UsageError, is_interrupt
 from ctxbench.model.read_suite import code_beside
 from ctxbench.registry.load import import_source
-from ctxbench.results.claims import Claim, ClaimVerdict, Finding, Missing, Rows
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import StoredClaim
+from ctxbench_science.claims.findings import Claim, ClaimVerdict, Finding, Missing, Rows
 
 NAME = "CLAIMS"
 
@@ -49,11 +49,12 @@ def own_claims(suite_file: Mapping[str, Any], title: str) -> Sequence[Claim]:
         return ()
     claims = getattr(import_source(str(file)), NAME, None)
     if not isinstance(claims, list | tuple):
-        raise UsageError(f"{file}: {NAME} is no list of ctxbench.results.claims.Claim")
+        raise UsageError(f"{file}: {NAME} is no list of ctxbench_science.claims.findings.Claim")
     for number, claim in enumerate(claims, 1):
         if not (isinstance(claim, Claim) and isinstance(claim.text, str) and isinstance(claim.criterion, str)):
             raise UsageError(
-                f"{file}: entry {number} of {NAME} is no ctxbench.results.claims.Claim with a text and a criterion"
+                f"{file}: entry {number} of {NAME} is no ctxbench_science.claims.findings.Claim with a text and a "
+                "criterion"
             )
     return [replace(claim, decide=_guarded(claim, file)) for claim in claims]
 
@@ -81,7 +82,7 @@ def _guarded(claim: Claim, file: Path) -> Callable[[Rows], Finding]:
         if not (isinstance(found, Finding) and isinstance(found.verdict, ClaimVerdict) and isinstance(found.text, str)):
             raise UsageError(
                 f"{file}: deciding the claim {claim.text!r} gives {found!r}, not what `measured`, `decided`, "
-                "`for_each` and `tally` of ctxbench.results.claims give"
+                "`for_each` and `tally` of ctxbench_science.claims.findings give"
             )
         return found
 

@@ -1,0 +1,1 @@
+"""The claims of the suites of ctxbench itself, each suite a file."""
