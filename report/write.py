@@ -6,7 +6,9 @@ from pathlib import Path
 
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.extras import with_science
 from ctxbench.model.published import Published
+from ctxbench.model.read_suite import package_of
 from ctxbench.plugin import loaded
 from ctxbench.table.html import render_html
 from ctxbench.table.latex import NOTES, render_latex, render_tabular
@@ -43,7 +45,7 @@ FORMATS: dict[str, Callable[[Table, str, str], str]] = {
 class Report:
     """Written files: the page, and every file with it; `lines` are the plugins' remarks on the runs.
 
-    `hints` are lines on tables that are too wide for a page.
+    `hints` are lines on tables that are too wide for a page, and on what is not installed.
     """
 
     page: Path
@@ -112,6 +114,8 @@ def write_report(
         for table, run in zip(compact, read, strict=False)
         if len(table.columns) > MOST_COLUMNS and len({row["shape"] for row in run.rows}) > 1
     ]
+    if any(package_of(run.suite) for run in read):
+        hints += filter(None, [with_science("the claims of suites").removeprefix("; ")])
     return Report(page, (page, *written, *pictures), tuple(lines), tuple(hints))
 
 

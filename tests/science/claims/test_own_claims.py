@@ -8,6 +8,7 @@ from conftest import Done
 from report_data import add, definition, new_run, record
 
 from ctxbench.base.errors import UsageError
+from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder
 from ctxbench_science.claims.own_claims import decided, own_claims
 
@@ -47,6 +48,17 @@ def test_the_claims_beside_a_suite_are_in_its_report_which_runs_no_code(run: Pat
     assert done.returncode == 0, done.stderr
     assert "supported: A ham has fewer parameters.: ham_nmf 524288" in done.stdout
     assert Path("out/tables/my-suite-claims.csv").is_file()
+
+
+def test_a_report_without_ctxbench_science_says_how_to_get_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for suite, count in (("table3", 1), ("my-own", 0)):
+        folder = new_run(tmp_path / suite, suite=suite)
+        add(folder, record("sa"))
+        monkeypatch.setattr("ctxbench.base.extras.SCIENCE", "not_installed")
+        hint = "the claims of suites come with ctxbench-science: in the clone, pip install -c constraints.txt ./science"
+        assert write_report([folder.path], tmp_path / "out", figures=[], force=True).hints == (hint,) * count
 
 
 @pytest.mark.processes
