@@ -106,7 +106,10 @@ def findings(folder: str = "", *, first: bool = False) -> list[str]:
     lines = []
     for page in pages:
         found = found_on(page.as_posix())
-        behind = [f"[{page.stem}]({folder}{page.as_posix()})", *parts_of({run for _, runs in found for run in runs})]
+        behind = [
+            f"[{page.stem}]({folder}{page.as_posix()})",
+            *map("measured for {}".format, parts_of({run for _, runs in found for run in runs})),
+        ]
         lines.append(f"- {INTERVAL.sub('', ' '.join(text for text, _ in found))} ({'; '.join(behind)})")
     return lines
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,13 @@ def test_the_line_of_each_command_is_the_first_of_its_own_help() -> None:
         assert " ".join(str(load().__doc__).split("\n\n")[0].split()) == declared.line
 
 
+@cache
+def known_options() -> set[str]:
+    """The options of all commands: what a help may name."""
+    params = [each for name in cli.known_commands() for each in cli.imported(name).params]
+    return {"--help", *(option for each in params for option in (*each.opts, *each.secondary_opts))}
+
+
 @pytest.mark.parametrize("name", cli.known_commands())
 def test_a_help_has_the_arguments_first_each_option_once_and_no_words_of_python(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -156,6 +164,7 @@ def test_a_help_has_the_arguments_first_each_option_once_and_no_words_of_python(
         command(["--help"], prog_name=name)
     shown = capsys.readouterr().out
     assert not re.search(r" <|\{|list\[", shown)
+    assert set(re.findall(r"(?<!\S)--[a-z][a-z-]*", shown)) <= known_options()
     values = [each for each in command.params if each.param_type_name == "argument"]
     sections = re.findall(r"^(\w[\w ]*):$", shown, re.M)
     assert (sections[0] == "Arguments") == bool(values)

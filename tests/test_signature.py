@@ -110,6 +110,18 @@ def test_a_commands_own_options_come_beside_those_of_its_function() -> None:
     assert called(measure, *NEEDED, "--plot", "a.svg", **OPTIONS)[1] == "a.svg"
 
 
+def test_a_text_calls_other_arguments_as_their_options_are_called() -> None:
+    def function(at: str, size: int) -> None:
+        """Do it.
+
+        Args:
+            at: A place.
+            size: Pixels of `at`, as `params`.
+        """
+
+    assert documented(function) == {"at": "A place.", "size": "Pixels of --at, as `params`."}
+
+
 def test_help_has_the_options_in_the_order_of_the_function_with_the_texts_of_its_docstring() -> None:
     _, shown = called(measure, "--help", **OPTIONS)
     assert shown is not None

@@ -63,10 +63,14 @@ def command_of(function: Callable[..., Any], **options: Any) -> Callable[[Callab
 
 
 def documented(function: Callable[..., Any]) -> dict[str, str]:
-    """The texts in the `Args` of a docstring by name; `a, b: text` is the text of both."""
+    """The texts in the `Args` of a docstring by name; `a, b: text` is the text of both. An argument that a
+    text names is called as its option is: `at` is --at.
+    """
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", inspect.getdoc(function) or "", re.M | re.S)
     found = re.findall(r"^    (\w[\w, ]*): (.*?)(?=^    \w|\Z)", section[1] if section else "", re.M | re.S)
-    return {name: " ".join(text.split()) for names, text in found for name in names.split(", ")}
+    texts = {name: " ".join(text.split()) for names, text in found for name in names.split(", ")}
+    arguments = re.compile(f"`({'|'.join(texts)})`")
+    return {name: arguments.sub(r"--\1", text) for name, text in texts.items()}
 
 
 def _options(parameter: inspect.Parameter, known: Mapping[str, Any], helps: Mapping[str, str]) -> dict[str, Given]:

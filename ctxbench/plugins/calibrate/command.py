@@ -16,11 +16,11 @@ def calibrate(
         str,
         typer.Option(help="cpu, cuda or cuda:1; a100-40gb or such: measure only how fast this host starts kernels."),
     ] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; default: torch's choice.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of CPU threads; default: torch's choice.")] = None,
 ) -> None:
     """Measure a few kernels on this GPU or CPU and write a file that --device takes.
 
-    This takes under two minutes on an idle machine. It warns if the machine is busy.
+    This takes under two minutes. On a busy machine nothing is written.
     """
     from ctxbench import devices
     from ctxbench.base import disk, limits
