@@ -31,7 +31,7 @@ tracked: .venv/.dev
 	@$(BIN)/python tests/tracked.py
 
 # First the tests that any load may delay, side by side; then those that judge real times, alone. Of tests with four cases
-# and more those of changed files and a fifth of the others, drawn by the day; CTXBENCH_TEST_CASES=all has all.
+# and more those of changed files and a tenth of the others, drawn by the day; CTXBENCH_TEST_CASES=all has all.
 test: tracked
 	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long" --ignore tests/science
 	$(call marked,timing)

@@ -208,7 +208,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
     if os.environ.get("CTXBENCH_TEST_CASES") == "drawn":
         terminalreporter.write_line(
-            "of tests with many cases: a fifth, drawn by the day; CTXBENCH_TEST_CASES=all for all"
+            "of tests with many cases: a tenth, drawn by the day; CTXBENCH_TEST_CASES=all for all"
         )
     for name, what in ((ORDER, "the order of the files"), (SAMPLE, "the sample of generated trials")):
         if name in os.environ:
@@ -263,7 +263,7 @@ def module_server(one_server: ForkServer) -> Iterator[None]:
 
 
 def asked_of(request: pytest.FixtureRequest, parameter: str) -> list[str]:
-    """Values of a parameter in the file's tests that use this fixture: of many cases `make test` tries a fifth."""
+    """Values of a parameter in the file's tests that use this fixture: of many cases `make test` tries a tenth."""
     tests: list[Any] = [item for item in request.session.items if item.path == request.path]
     users = [each for each in tests if request.fixturename in each.fixturenames and hasattr(each, "callspec")]
     return list(dict.fromkeys(each.callspec.params[parameter] for each in users if parameter in each.callspec.params))

@@ -1,7 +1,7 @@
-"""Of tests with many cases: those of changed files, and a fifth of the others, drawn by the day.
+"""Of tests with many cases: those of changed files, and a tenth of the others, drawn by the day.
 
 A test that runs once for each block, plugin, suite or published table is a walk over these: the same ones are drawn for
-all walks. Of other tests with MANY cases, and of those that have the mark `drawn`, a fifth is drawn for each, unless a
+all walks. Of other tests with MANY cases, and of those that have the mark `drawn`, a tenth is drawn for each, unless a
 file that their own file or folder, or the mark, is named after has changed.
 `make test` asks for it by CTXBENCH_TEST_CASES=drawn. CI asks for all, as does pytest itself.
 """
@@ -23,7 +23,7 @@ from ctxbench.plugin import plugins
 
 ROOT = Path(__file__).parents[1]
 VARIABLE = "CTXBENCH_TEST_CASES"
-PART = 5
+PART = 10
 # Of fewer cases each is tried.
 MANY = 4
 # A test with fewer blocks, plugins, suites or tables is about these.

@@ -20,10 +20,10 @@ def item(name: str, mark: pytest.Mark | None = None, /, **params: object) -> Any
     )
 
 
-def test_a_fifth_is_drawn_and_each_case_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenth_is_drawn_and_each_case_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawn_cases, "_changed", set)
-    days = [drawn_cases.kept(f"2026-01-{day:02}") for day in range(1, 32)]
-    assert {len(each) for each in days} == {-(-len({*drawn_cases.known()}) // 5)}
+    days = [drawn_cases.kept(f"2026-{month:02}-{day:02}") for month in range(1, 13) for day in range(1, 29)]
+    assert {len(each) for each in days} == {-(-len({*drawn_cases.known()}) // 10)}
     assert set().union(*days) == {*drawn_cases.known()}
 
 
@@ -44,12 +44,12 @@ def test_of_a_walk_over_names_those_of_today_are_tried_and_few_cases_always(monk
     assert drawn_cases.left_out([*walk, *few]) == [each for each in walk if each.callspec.params["key"] != "sa"]
 
 
-def test_of_a_test_with_many_cases_a_fifth_is_tried_and_tests_differ_in_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_test_with_many_cases_a_tenth_is_tried_and_tests_differ_in_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(drawn_cases.VARIABLE, "drawn")
     monkeypatch.setattr(drawn_cases, "_changed", set)
     tried = []
     for name in ("test_one", "test_two"):
-        many = [item(name, size=size) for size in range(20)]
+        many = [item(name, size=size) for size in range(40)]
         left = drawn_cases.left_out(many)
         tried.append({each.callspec.params["size"] for each in many if each not in left})
     assert [len(each) for each in tried] == [4, 4]

@@ -4,7 +4,7 @@
 core, with the files in a random order, then once while the tests and all that they start are stopped (SIGSTOP) for
 half of the time. Without arguments it starts `make test science` and `make long` side by side, and at half speed what
 waits for processes most, beside the tests for other processors (`under_caps.py`), of tests with many cases those of
-changed files and a fifth. Needs Linux and nothing else, no
+changed files and a tenth. Needs Linux and nothing else, no
 cgroup and no rights.
 """
 

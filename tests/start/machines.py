@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import sys
 from collections.abc import Callable
 
 from ctxbench.base import clocks as this_machine
@@ -14,6 +15,8 @@ PASS_S = 0.02
 OF_THE_MACHINE = ("ctxbench.devices.base", "ctxbench.metrics.matmul")
 # What the timing of a block costs on top.
 COST_S = 1e-7
+# What PyTorch's profiler takes beside a block: a profile then has few passes.
+PROFILER_S = 0.2
 
 
 class Quiet(this_machine.Machine):
@@ -32,7 +35,8 @@ class Quiet(this_machine.Machine):
         for _ in range(passes if getattr(step, "__module__", "") not in OF_THE_MACHINE else 0):
             step()
         seconds = COST_S + passes * PASS_S * self._factor(next(self._blocks))
-        self._now_s += seconds
+        is_profiled = getattr(sys.modules.get("torch.autograd.profiler"), "_is_profiler_enabled", False)
+        self._now_s += seconds + PROFILER_S * is_profiled
         return seconds
 
     def time_work(self, step: Callable[[], object], passes: int) -> this_machine.WallAndCore:
