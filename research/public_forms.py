@@ -19,6 +19,7 @@ sys.path.append(sys.path.pop(0))  # transformers is also a file beside this one
 import numpy as np
 import pandas as pd
 import torch
+from as_maps import Through, last, tokens
 from stamp import stamp, write_stamp
 from timm.layers.eca import EcaModule
 from timm.models.convnext import ConvNeXtBlock
@@ -45,27 +46,6 @@ HEAD_WIDTH, WINDOW = 32, 7
 # Seconds of each pair, the least of a sample, and the fewest rounds of A B B A.
 SECONDS, SAMPLE_S, FEWEST = 6.0, 0.02, 5
 AGREES = 1e-5
-
-
-class Through(nn.Module):
-    """A module whose forward is a function of it and the map."""
-
-    def __init__(self, inner: nn.Module, function: Callable[[Any, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.inner, self.function = inner, function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(self.inner, x)
-
-
-def last(function: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
-    """A function of a map with channels last, as one of a map [B, C, H, W]."""
-    return lambda inner, x: function(inner, x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
-def tokens(function: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
-    """A function of tokens [B, n, C], as one of a map [B, C, H, W]."""
-    return lambda inner, x: function(inner, x.flatten(2).transpose(1, 2)).transpose(1, 2).unflatten(2, x.shape[2:])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,321 @@
+"""Blocks beside their public code in float64: outputs, gradients at one and at two images, parameters.
+
+Classes are read by name from clones of their repositories below $PAPERS, each in a folder named as the repository, with
+stand-ins for what else their files import; their float32 becomes float64, and dropout is left out. Our parameters,
+drawn at random, go into the public class by its own names; both get the same maps. Outputs are those of both modes,
+gradients those of training. Where a class has a part of our block, `call` has the rest.
+Run: PAPERS=FOLDER python research/public_equality.py [BLOCK ...]. It needs einops and torchvision, and writes
+equality.csv and evidence.json into results/public-equality; with blocks, it prints their rows alone.
+"""
+
+import ast
+import itertools
+import math
+import os
+import subprocess
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from as_maps import Through, last, tokens
+from stamp import stamp, write_stamp
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ctxbench import registry
+from ctxbench.metrics.params import count_params
+
+OUT = Path(__file__).resolve().parents[1] / "results" / "public-equality"
+Named = dict[str, Tensor]
+GIVEN = vars(typing) | {
+    "torch": torch, "nn": nn, "F": functional, "math": math, "itertools": itertools, "np": np, "Tensor": Tensor,
+}  # fmt: skip
+
+
+def classes(path: str, *names: str, **given: Any) -> SimpleNamespace:
+    """Functions and classes of a file below $PAPERS, without what the file imports; of float32 they make float64."""
+    text = (Path(os.environ["PAPERS"]) / path).read_text(encoding="utf-8")
+    tree = ast.parse(text.replace("torch.float32", "torch.float64"))
+    tree.body = [part for part in tree.body if getattr(part, "name", None) in names]
+    made = GIVEN | given
+    exec(compile(tree, path, "exec"), made)  # public code, which is what is compared
+    return SimpleNamespace(**{name: made[name] for name in names})
+
+
+@dataclass(frozen=True)
+class Form:
+    """A block and the class that it is compared with: where that is, how it is made, called, and gets our weights."""
+
+    block: str
+    file: str  # below $PAPERS; its first folder is the repository
+    name: str
+    make: Callable[[], Any]
+    channels: int
+    sizes: tuple[tuple[int, int], ...]
+    call: Callable[[Any, Tensor], Tensor] = lambda inner, x: inner(x)  # of a map, to one
+    names: Callable[[Named], Named] = lambda ours: ours
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def built(form: Form) -> tuple[nn.Module, nn.Module]:
+    """Ours and theirs in float64; of ours every parameter and statistic is drawn."""
+    torch.manual_seed(0)
+    ours = registry.get(form.block).build(form.channels, form.settings).double()
+    for name, each in (*ours.named_parameters(), *ours.named_buffers()):
+        if each.is_floating_point() and name != "taps":
+            nn.init.uniform_(each, 0.5, 1.5) if name.endswith("running_var") else nn.init.normal_(each, std=0.3)
+    return ours, Through(form.make(), form.call).double()
+
+
+def passed(
+    module: nn.Module, weights: Mapping[str, Tensor], x: Tensor, names: Callable[[Named], Named]
+) -> list[Tensor]:
+    """The output, the gradient of the map and those of our parameters, in their order."""
+    leaves = {name: each.detach().clone().requires_grad_() for name, each in weights.items()}
+    x = x.detach().clone().requires_grad_()
+    y = torch.func.functional_call(module, names(leaves), (x,))
+    values = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(2))
+    found = torch.autograd.grad(y, [x, *leaves.values()], values, allow_unused=True, materialize_grads=True)
+    return [y.detach(), found[0], torch.cat([each.flatten() for each in found[1:]])]
+
+
+def apart(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference, of the largest value."""
+    return float((ours - theirs).abs().max() / theirs.abs().max()) if theirs.numel() else 0.0
+
+
+def commit_of(repository: str) -> str:
+    """The commit of a clone below $PAPERS, in twelve digits."""
+    command = ["git", "-C", str(Path(os.environ["PAPERS"]) / repository), "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def compared(form: Form) -> dict[str, Any]:
+    """The row of a form; ends the command where a parameter of the public class is none of ours."""
+    ours, theirs = built(form)
+    weights: Named = dict(ours.named_parameters())
+
+    def renamed(leaves: Named) -> Named:
+        return {f"inner.{name}": each for name, each in form.names(dict(leaves)).items()}
+
+    statistics = {name: each for name, each in ours.named_buffers() if name in ours.state_dict()}
+    missed = theirs.load_state_dict(renamed(weights | statistics), strict=False)
+    lacking = {name for name, _ in theirs.named_parameters()} & set(missed.missing_keys)
+    if lacking or missed.unexpected_keys:
+        raise SystemExit(f"{form.name}: {sorted(lacking)} is none of ours, {missed.unexpected_keys} none of theirs")
+    found = dict.fromkeys((f"{what}_{images}" for images in (1, 2) for what in ("output", "gradient")), 0.0)
+    for (height, width), images, training in itertools.product(form.sizes, (1, 2), (False, True)):
+        x = torch.randn(images, form.channels, height, width, dtype=torch.float64)
+        both = []
+        for module, names in ((ours, dict), (theirs, renamed)):
+            module.train(training)
+            state = {name: each.clone() for name, each in module.named_buffers()}
+            both.append(passed(module, weights, x, names))
+            for name, each in module.named_buffers():
+                each.copy_(state[name])  # a second pass has the same statistics
+        output, *gradients = itertools.starmap(apart, zip(*both, strict=True))
+        found[f"output_{images}"] = max(found[f"output_{images}"], output)
+        if training:
+            found[f"gradient_{images}"] = max(found[f"gradient_{images}"], *gradients)
+    return {
+        "block": form.block, "public": form.name, "file": form.file,
+        "commit": commit_of(form.file.partition("/")[0]), "channels": form.channels,
+        "settings": " ".join(f"{name}={value}" for name, value in form.settings.items()),
+        "maps": " ".join(f"{height}x{width}" for height, width in form.sizes),
+        "parameters": count_params(ours), "public_parameters": count_params(theirs),
+        **{name: f"{value:.1e}" for name, value in found.items()},
+    }  # fmt: skip
+
+
+class Convolution(nn.Sequential):
+    """Stand-in for mmcv's ConvModule: a convolution, batch norm and SiLU where they are asked for."""
+
+    def __init__(
+        self, inputs: int, outputs: int, *sizes: Any, groups: int = 1, norm_cfg: Any = None, act_cfg: Any = None
+    ) -> None:
+        super().__init__()
+        kernel, stride, padding = sizes
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=norm_cfg is None)
+        if norm_cfg:
+            self.bn = nn.BatchNorm2d(outputs, eps=norm_cfg["eps"], momentum=norm_cfg["momentum"])
+        if act_cfg:
+            self.act = nn.SiLU()
+
+
+class Base(nn.Module):
+    """Stand-in for mmengine's BaseModule."""
+
+    def __init__(self, init_cfg: Any = None) -> None:
+        super().__init__()
+
+
+def _caa(norm: bool) -> Any:
+    path = "PKINet/mmrotate/models/backbones/pkinet.py"
+    found = classes(path, "CAA", BaseModule=Base, ConvModule=Convolution)
+    return found.CAA(12) if norm else found.CAA(12, norm_cfg=None, act_cfg=None)
+
+
+def _bra() -> Any:
+    import einops
+
+    names = ("TopkRouting", "KVGather", "QKVLinear", "BiLevelRoutingAttention")
+    found = classes("BiFormer/ops/bra_legacy.py", *names, rearrange=einops.rearrange)
+    return found.BiLevelRoutingAttention(64, num_heads=2, side_dwconv=5, auto_pad=True)
+
+
+CORE = ("_get_reference_points", "_generate_dilation_grids", "remove_center_sampling_locations", "dcnv3_core_pytorch")
+
+
+def _dcnv3() -> Any:
+    ops = "InternImage/classification/ops_dcnv3"
+    core = classes(f"{ops}/functions/dcnv3_func.py", *CORE).dcnv3_core_pytorch
+    layers = ("to_channels_first", "to_channels_last", "build_norm_layer", "build_act_layer", "_is_power_of_2")
+    given = {"dcnv3_core_pytorch": core, "constant_": nn.init.constant_, "xavier_uniform_": nn.init.xavier_uniform_}
+    return classes(f"{ops}/modules/dcnv3.py", *layers, "DCNv3_pytorch", **given).DCNv3_pytorch(32, group=2)
+
+
+def _dcnv4() -> Any:
+    core = classes("DCNv4/classification/ops_dcnv3/functions/dcnv3_func.py", *CORE).dcnv3_core_pytorch
+
+    def instead(x: Tensor, made: Tensor, *sizes: Any) -> Any:
+        """The kernel's arguments as those of the plain form, as in the authors' own test of it."""
+        kernel, groups, center = sizes[0], sizes[8], sizes[12]
+        taps = kernel**2 - center
+        by_group = made[..., : 3 * groups * taps].unflatten(-1, (groups, 3 * taps))
+        offsets, masks = by_group.split((2 * taps, taps), dim=-1)
+        return core(x, offsets.flatten(-2), masks.flatten(-2), *sizes[:11], center)
+
+    given = {"constant_": nn.init.constant_, "xavier_uniform_": nn.init.xavier_uniform_}
+    kernel = SimpleNamespace(apply=instead)
+    found = classes("DCNv4/DCNv4_op/DCNv4/modules/dcnv4.py", "DCNv4", DCNv4Function=kernel, **given)
+    return found.DCNv4(32, group=2, output_bias=False)
+
+
+def _dcnv2() -> Any:
+    import torchvision
+
+    def instead(x: Tensor, offset: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, *sizes: Any) -> Any:
+        """mmcv's kernel, which has to be built, by torchvision's of the same arguments."""
+        stride, padding, dilation, *_ = sizes
+        return torchvision.ops.deform_conv2d(x, offset, weight, bias, stride, padding, dilation, mask)
+
+    def plain(*_: Any, **__: Any) -> Callable[[Any], Any]:
+        return lambda inner: inner
+
+    pair, single = (lambda value: (value, value)), (lambda value: (value,))
+    found = classes(
+        "mmcv/mmcv/ops/modulated_deform_conv.py", "ModulatedDeformConv2d", "ModulatedDeformConv2dPack",
+        MODELS=SimpleNamespace(register_module=plain), deprecated_api_warning=plain, _pair=pair, _single=single,
+        modulated_deform_conv2d=instead,
+    )  # fmt: skip
+    return found.ModulatedDeformConv2dPack(8, 8, 3, padding=1, deform_groups=2)
+
+
+def _cga(side: int) -> Any:
+    names = ("Conv2d_BN", "CascadedGroupAttention", "LocalWindowAttention")
+    found = classes("Cream/EfficientViT/classification/model/efficientvit.py", *names)
+    return found.LocalWindowAttention(64, 16, num_heads=4, attn_ratio=1, resolution=side, kernels=[5] * 4)
+
+
+def _hypergraph() -> nn.Module:
+    modules = "yolov13/ultralytics/nn/modules"
+    convolution = classes(f"{modules}/conv.py", "autopad", "Conv").Conv
+    names = ("AdaHyperedgeGen", "AdaHGConv", "AdaHGComputation", "C3AH")
+    made: nn.Module = classes(f"{modules}/block.py", *names, Conv=convolution).C3AH(32, 32)
+    for part in made.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.eps, part.momentum = 1e-3, 0.03  # as their networks set them
+        elif isinstance(part, nn.Dropout):
+            part.p = 0.0
+    return made
+
+
+class Rotary(nn.Module):
+    """DINOv3's attention of registers and a map, with the angles of its own layer."""
+
+    def __init__(self, channels: int, heads: int, registers: int) -> None:
+        super().__init__()
+        layers = "dinov3/dinov3/layers"
+        names = ("rope_rotate_half", "rope_apply", "LinearKMaskedBias", "SelfAttention")
+        attention = classes(f"{layers}/attention.py", *names).SelfAttention
+        self.attention = attention(channels, num_heads=heads, qkv_bias=True, mask_k_bias=True)
+        self.attention.qkv.bias_mask = torch.tensor([1.0, 0.0, 1.0]).repeat_interleave(channels)
+        rope = classes(f"{layers}/rope_position_encoding.py", "RopePositionEmbedding").RopePositionEmbedding
+        self.rope = rope(channels, num_heads=heads, dtype=torch.float64)
+        self.reg_token = nn.Parameter(torch.empty(1, registers, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, C, H, W] to [B, C, H, W]."""
+        places = x.flatten(2).transpose(1, 2)
+        joined = torch.cat([self.reg_token.expand(len(x), -1, -1), places], dim=1)
+        found: Tensor = self.attention(joined, rope=self.rope(H=x.shape[2], W=x.shape[3]))
+        return torch.unflatten(found.transpose(1, 2)[..., self.reg_token.shape[1] :], 2, x.shape[2:])
+
+
+def _masked_bias(ours: Named) -> Named:
+    """Our names as DINOv3's, whose bias of queries, keys and values is one, with a part that a mask makes zero."""
+    query, value = ours.pop("q_bias"), ours.pop("v_bias")
+    bias = torch.cat([query, torch.zeros_like(query), value])
+    return {"reg_token": ours.pop("reg_token"), "attention.qkv.bias": bias} | {
+        f"attention.{name}": each for name, each in ours.items()
+    }
+
+
+def _in_attention(ours: Named) -> Named:
+    return {f"attn.{name}": each for name, each in ours.items()}
+
+
+LSK = "LSKNet/mmrotate/models/backbones/lsknet.py"
+LSKA = "Large-Separable-Kernel-Attention/models/van.py"
+HILO = "LITv2/detection/mmdet/models/backbones/litv2.py"
+TRIPLET = "triplet-attention/triplet_attention.py"
+TRIPLET_NAMES = ("BasicConv", "ZPool", "AttentionGate", "TripletAttention")
+PKINET = "PKINet/mmrotate/models/backbones/pkinet.py"
+FORMS = (
+    Form("mlca", "MLCA/MLCA.py", "MLCA", lambda: classes("MLCA/MLCA.py", "MLCA").MLCA(64), 64, ((9, 7), (3, 4))),
+    Form("triplet", TRIPLET, "TripletAttention", lambda: classes(TRIPLET, *TRIPLET_NAMES).TripletAttention(), 12,
+         ((9, 7), (5, 12))),
+    Form("hilo", HILO, "HiLo", lambda: classes(HILO, "HiLo").HiLo(128, num_heads=4, qkv_bias=True, alpha=0.9), 128,
+         ((7, 6), (4, 8)), lambda inner, x: tokens(lambda inner, row: inner(row, *x.shape[2:]))(inner, x)),
+    Form("bra", "BiFormer/ops/bra_legacy.py", "BiLevelRoutingAttention", _bra, 64, ((15, 9), (14, 14)),
+         last(lambda inner, x: inner(x))),
+    Form("shsa", "SHViT/model/shvit.py", "SHSA",
+         lambda: classes("SHViT/model/shvit.py", "GroupNorm", "Conv2d_BN", "SHSA").SHSA(128, 16, 27), 128,
+         ((7, 5), (4, 6))),
+    Form("caa", PKINET, "CAA", lambda: _caa(False), 12, ((9, 12), (14, 5)), lambda inner, x: x * inner(x)),
+    Form("caa", PKINET, "CAA", lambda: _caa(True), 12, ((9, 12), (14, 5)), lambda inner, x: x * inner(x),
+         settings={"norm": True}),
+    Form("dcnv3", "InternImage/classification/ops_dcnv3/modules/dcnv3.py", "DCNv3_pytorch", _dcnv3, 32,
+         ((6, 7), (9, 5)), last(lambda inner, x: inner(x))),
+    Form("dcnv4", "DCNv4/DCNv4_op/DCNv4/modules/dcnv4.py", "DCNv4", _dcnv4, 32, ((6, 7), (9, 5)),
+         lambda inner, x: tokens(lambda inner, row: inner(row, x.shape[2:]).flatten(1, -2))(inner, x)),
+    Form("dcnv2", "mmcv/mmcv/ops/modulated_deform_conv.py", "ModulatedDeformConv2dPack", _dcnv2, 8, ((6, 7), (9, 5)),
+         settings={"deform_groups": 2}),
+    Form("cga", "Cream/EfficientViT/classification/model/efficientvit.py", "LocalWindowAttention", lambda: _cga(14), 64,
+         ((14, 14),), names=_in_attention),
+    Form("cga", "Cream/EfficientViT/classification/model/efficientvit.py", "LocalWindowAttention", lambda: _cga(7), 64,
+         ((7, 7),), names=_in_attention),
+    Form("hypergraph", "yolov13/ultralytics/nn/modules/block.py", "C3AH", _hypergraph, 32, ((7, 5), (6, 8))),
+    Form("rope_attention", "dinov3/dinov3/layers/attention.py", "SelfAttention", lambda: Rotary(64, 2, 5), 64,
+         ((5, 7), (6, 4)), names=_masked_bias, settings={"head_width": 32, "registers": 5}),
+    Form("lsk", LSK, "Attention", lambda: classes(LSK, "LSKblock", "Attention").Attention(16), 16, ((9, 12), (24, 7))),
+    Form("lska", LSKA, "Attention", lambda: classes(LSKA, "LSKA", "Attention").Attention(16, 23), 16,
+         ((9, 12), (30, 7))),
+)  # fmt: skip
+
+
+if __name__ == "__main__":
+    asked = sys.argv[1:]
+    evidence = None if asked else stamp()
+    rows = pd.DataFrame([compared(form) for form in FORMS if not asked or form.block in asked])
+    print(rows.to_string(index=False))
+    if evidence:
+        write_stamp(OUT, evidence)
+        rows.to_csv(OUT / "equality.csv", index=False)
