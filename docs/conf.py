@@ -1,7 +1,9 @@
 """The site: the same Markdown as in the repository, and the reports as pages."""
 
 import csv
+import os
 import re
+import shutil
 from importlib import metadata
 from pathlib import Path
 
@@ -86,13 +88,32 @@ def heading(name: str) -> tuple[str, str]:
 
 def for_programs(app: Sphinx, error: Exception | None) -> None:
     """Write each page beside its HTML as Markdown, and `llms.txt`, which lists them (llmstxt.org)."""
+    shutil.copy(DOCS / "blocks.csv", app.outdir)
     lines = ["# ctxbench", "", "> The cost of global-context modules in vision networks.", "", "## Pages", ""]
     for name in sorted(app.env.found_docs):
         page = Path(app.outdir, f"{name}.md")
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(Path(app.srcdir, f"{name}.md").read_text(encoding="utf-8"), encoding="utf-8")
+        page.write_text(alone(app, name), encoding="utf-8")
         lines.append(f"- [{app.env.titles[name].astext()}]({name}.md)")
+    lines += ["", "## Data", "", "- [What each block costs](blocks.csv): numbers of [1, 512, 64, 64] in float32"]
     Path(app.outdir, "llms.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def alone(app: Sphinx, name: str) -> str:
+    """The Markdown of a page for the site: a file that the site lacks is named with its path in the repository."""
+    source = Path(app.srcdir, f"{name}.md")
+
+    def written(link: re.Match[str]) -> str:
+        target = (source.parent / link[3]).resolve()
+        if not target.is_file() or (target.suffix == ".md" and DOCS in target.parents):
+            return link[0]
+        if link[1]:
+            pictures = os.path.relpath(Path(app.outdir, "_images"), Path(app.outdir, name).parent)
+            return f"![{link[2]}]({pictures}/{target.name})"
+        return f"{link[2]} (`{target.relative_to(DOCS.parent)}` in the repository)"
+
+    text = re.sub(r"<!--.*?-->\n?", "", source.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.sub(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(?:#[^)\s]*)?\)", written, text)
 
 
 def setup(app: Sphinx) -> None:

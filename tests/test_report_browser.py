@@ -1,6 +1,7 @@
 """The page and the site in a real browser: Chromium, phone and desktop width, both colour schemes, axe's checks."""
 
 import csv
+import re
 import shutil
 import subprocess
 import sys
@@ -220,6 +221,18 @@ def test_all_blocks_are_sorted_filtered_and_exported(browser: Any, site: str) ->
     tabular = browser.execute_script("return formats.tex(shown())")
     assert tabular.startswith("\\begin{tabular}{llrr")
     assert "ham\\_cd & matrix decomposition & " in tabular
+
+
+def test_each_page_is_there_as_markdown_whose_links_lead_somewhere(site: str) -> None:
+    folder = Path(site.removeprefix("file://"))
+    link = re.compile(r"\]\(([^)#\s]+)")
+    listed = link.findall((folder / "llms.txt").read_text(encoding="utf-8"))
+    assert listed == [*sorted(f"{name}.md" for name in PAGES), "blocks.csv"]
+    for page in (folder / name for name in listed):
+        text = page.read_text(encoding="utf-8")
+        assert "<!--" not in text
+        dead = [path for path in link.findall(text) if "://" not in path and not (page.parent / path).exists()]
+        assert dead == [], page.name
 
 
 def test_on_the_site_use_stands_before_results(browser: Any, site: str) -> None:
