@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from ctxbench import registry
 from ctxbench.metrics.params import count_params
@@ -242,6 +243,16 @@ def test_weights_have_the_published_names_and_sizes(key: str) -> None:
             expected |= {f"{layer}.{name}": sizes for name in ("running_mean", "running_var")}
             expected[f"{layer}.num_batches_tracked"] = ()
     assert found == expected
+
+
+@pytest.mark.parametrize("key", ["dcnv2", "dcnv3", "dcnv4"])
+def test_layers_of_offsets_are_called_where_counters_by_layers_see_them(key: str) -> None:
+    module, called = registry.get(key).build(16), list[str]()
+    for name, layer in module.named_modules():
+        layer.register_forward_hook(lambda *_, name=name: called.append(name))
+    module(torch.zeros(1, 16, 3, 3))
+    layers = {name for name, layer in module.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)}
+    assert layers <= {*called}
 
 
 def test_blocks_were_found_equal_to_public_classes_of_as_many_parameters() -> None:
