@@ -1,13 +1,13 @@
 """Runs `ctxbench check` and three rivals on the same ten changes and five unchanged commits.
 
-Run: python research/beside_rivals.py [--states quiet,loops] [--only NAME,...] [--out results/gate-rivals]   (half an
-hour a state on two cores with nothing else at work)
-It prints the table of what each found.
+Run: python research/beside_rivals.py [--states quiet,loops,any] [--only NAME,...] [--out results/gate-rivals]
+It prints the table of what each found. On two cores with nothing else at work a state takes eight minutes: that beside
+busy loops has seven of the fifteen, and "any" has the instructions, which no other work changes.
 
 It makes an environment for asv and pytest-benchmark, which sees the packages of this one.
 Each tool has a margin of 5 % and runs the same two passes, inference and a training step of the tutorial's module,
 [1, 128, 32, 32], one thread, of the commit before and of the changed one. What the CSV has already is not run again.
-The third rival counts the instructions of one pass of each by callgrind, as CodSpeed does.
+The third rival counts the instructions of one pass of each by callgrind, as CodSpeed does, all in one process.
 """
 
 import argparse
@@ -47,6 +47,17 @@ UNCHANGED = {
     "another docstring": ("Each position gets", "Every position gets"),
     "another order of layers": (QUERY + KEY, KEY + QUERY),
 }
+EVERY, ANY = {**CHANGES, **UNCHANGED}, "any"
+# Those that time alone tells, or nothing: what is run beside busy loops.
+TIMED = (
+    "10 % slower",
+    "20 % slower",
+    "one more convolution",
+    "eight copies",
+    "nothing",
+    "a renamed variable",
+    "another order of layers",
+)
 # What the rivals run, of the module in the folder TREE: asv hides PYTHONPATH.
 BENCH = """
 import os, sys
@@ -92,6 +103,7 @@ class Tools:
         (folder / "benchmarks").mkdir()
         (folder / "benchmarks" / "__init__.py").touch()
         (folder / "benchmarks" / "bench.py").write_text(BENCH_ASV, encoding="utf-8")
+        self.run(str(self.python), "-m", "asv", "machine", "--yes", "--machine", "here", must=True)
 
     def run(
         self, *command: str, cwd: Path | None = None, tree: Path | None = None, must: bool = False
@@ -121,7 +133,6 @@ class Tools:
         (folder / "benchmarks").symlink_to(self.folder / "benchmarks")
         (folder / "asv.conf.json").write_text(ASV_CONFIG.format(tree=tree), encoding="utf-8")
         command = [str(self.python), "-m", "asv"]
-        self.run(*command, "machine", "--yes", "--machine", "here", cwd=folder, must=True)
         hashes = self.run("git", "log", "--format=%H", cwd=tree).stdout.split()
         for commit, version in zip(hashes, (tree, self.base), strict=True):
             same = ["--environment", f"existing:{self.python}", "--machine", "here", "--set-commit-hash", commit]
@@ -134,14 +145,16 @@ class Tools:
             raise SystemExit(f"asv compared nothing: {compared.stdout}{compared.stderr}")
         return bool({"+", "!"} & {*marks}), f"marks {''.join(marks)!r}"
 
-    def callgrind(self, tree: Path) -> tuple[bool, str]:
-        sides = [Side(str(each), "my_module.py:MyContext", (1, 128, 32, 32)) for each in (self.base, tree)]
+    def callgrind(self, trees: Sequence[Path]) -> list[tuple[bool, str]]:
+        """Of each change, whether a pass has more instructions; the base is counted once."""
+        sides = [Side(str(each), "my_module.py:MyContext", (1, 128, 32, 32)) for each in (self.base, *trees)]
         with tempfile.TemporaryDirectory() as folder:
-            before, now = instructions(sides, Path(folder))
-        if isinstance(before, str) or isinstance(now, str):
-            raise SystemExit(f"callgrind counted nothing: {before}, {now}")
-        growth = max(after / first - 1 for first, after in zip(before, now, strict=True))
-        return growth > MARGIN, f"{growth:+.2%} instructions"
+            counted = instructions(sides, Path(folder))
+        before, *now = [each for each in counted if not isinstance(each, str)]
+        if len(now) < len(trees):
+            raise SystemExit(f"callgrind counted nothing: {[each for each in counted if isinstance(each, str)]}")
+        growths = [max(after / first - 1 for first, after in zip(before, each, strict=True)) for each in now]
+        return [(growth > MARGIN, f"{growth:+.2%} instructions") for growth in growths]
 
 
 def changed_tree_in(folder: Path, old: str, new: str) -> Path:
@@ -168,35 +181,49 @@ COLUMNS = ("state", "tool", "change", "is_change", "against", "seconds", "said")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=OUT, help="where the CSV goes")
-    parser.add_argument("--states", default="quiet", help=f"of {', '.join(STATES)}, with a comma between")
+    parser.add_argument("--states", default="quiet", help=f"of {', '.join([*STATES, ANY])}, with a comma between")
     parser.add_argument("--only", default="", help="these changes alone, with a comma between")
     options = parser.parse_args()
     begin(options.out)
     path = options.out / "rivals.csv"
-    every = {**CHANGES, **UNCHANGED}
-    names = options.only.split(",") if options.only else [*every]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as loops:
         tools = Tools(Path(folder))
-        asked = (tools.check, tools.asv, tools.pytest_benchmark, tools.callgrind)
         for state in options.states.split(","):
             for _ in os.sched_getaffinity(0) if state == "loops" else ():
                 loop = loops.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
                 loops.callback(loop.kill)
-            done = {(row["state"], row["tool"], row["change"]) for row in rows(path)}
-            for number, name in enumerate(names):
-                tree = changed_tree_in(Path(folder) / f"{state}-{number}", *every[name])
-                for ask in asked:
-                    if (state, ask.__name__, name) not in done:
-                        start = time.monotonic()
-                        against, said = ask(tree)
-                        took = f"{time.monotonic() - start:.1f}"
-                        add(path, [state, ask.__name__, name, int(name in CHANGES), int(against), took, said])
-
+            names = options.only.split(",") if options.only else TIMED if state == "loops" else [*EVERY]
+            trees = {
+                name: changed_tree_in(Path(folder) / f"{state}-{at}", *EVERY[name]) for at, name in enumerate(names)
+            }
+            (count if state == ANY else time_each)(tools, state, trees, path)
     print(table(rows(path)))
 
 
-def add(path: Path, row: Sequence[object]) -> None:
+def time_each(tools: Tools, state: str, trees: Mapping[str, Path], path: Path) -> None:
+    """Ask the tools that time for each change, one after the other."""
+    done = {(row["state"], row["tool"], row["change"]) for row in rows(path)}
+    for name, tree in trees.items():
+        for ask in (tools.check, tools.asv, tools.pytest_benchmark):
+            if (state, ask.__name__, name) not in done:
+                start = time.monotonic()
+                told = ask(tree)
+                add(path, state, ask.__name__, name, told, time.monotonic() - start)
+
+
+def count(tools: Tools, state: str, trees: Mapping[str, Path], path: Path) -> None:
+    """Count the instructions of all changes that have none yet."""
+    done = {row["change"] for row in rows(path) if row["tool"] == "callgrind"}
+    left = {name: tree for name, tree in trees.items() if name not in done}
+    start = time.monotonic()
+    for name, told in zip(left, tools.callgrind([*left.values()]) if left else [], strict=True):
+        add(path, state, "callgrind", name, told, (time.monotonic() - start) / len(left))
+
+
+def add(path: Path, state: str, tool: str, name: str, told: tuple[bool, str], seconds: float) -> None:
     """Add a row to the CSV, and show it."""
+    against, said = told
+    row = [state, tool, name, int(name in CHANGES), int(against), f"{seconds:.1f}", said]
     print(*row, sep=" | ", flush=True)
     is_new = not path.exists()
     with path.open("a", encoding="utf-8", newline="") as file:
@@ -219,6 +246,7 @@ def table(found: Sequence[Mapping[str, str]]) -> str:
         "| beside it | tool | changes found | missed | unchanged commits it is against | seconds a commit, median |",
         "|---|---|--:|---|---|--:|",
     ]
+    beside = {**STATES, ANY: "anything"}
     for state in dict.fromkeys(row["state"] for row in found):
         for tool, title in TITLES.items():
             own = [row for row in found if (row["state"], row["tool"]) == (state, tool)]
@@ -231,7 +259,7 @@ def table(found: Sequence[Mapping[str, str]]) -> str:
             counts = f"{sum(row['against'] == '1' for row in changed)} of {len(changed)}"
             wrong = f"{len(false)} of {len(unchanged)}" + f": {', '.join(false)}" * bool(false)
             seconds = statistics.median(float(row["seconds"]) for row in own)
-            lines.append(f"| {STATES[state]} | {title} | {counts} | {missed} | {wrong} | {seconds:.0f} |")
+            lines.append(f"| {beside[state]} | {title} | {counts} | {missed} | {wrong} | {seconds:.0f} |")
     return "\n".join(lines)
 
 

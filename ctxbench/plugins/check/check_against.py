@@ -107,9 +107,10 @@ class _CommitCheck(PairCheck):
             before = list_cases(there_server, trusted, device, there, here).renamed(renamed)
             now = list_cases(here_server, suite, device, here, there)
             for name in suite.named & now.missing.keys() & before.missing.keys():
-                if self.request.inconclusive_is != "skip":
+                raises = name in now.raising and name in before.raising
+                if not raises and self.request.inconclusive_is != "skip":
                     raise UsageError(now.missing[name])
-                self.notes.append(f"neither side has {name}: {now.missing[name]}")
+                self.notes.append(f"neither side {'can load' if raises else 'has'} {name}: {now.missing[name]}")
             self.deadline.ended(LISTING)
             common, servers = _common(before, now), (there_server, here_server)
             added = [name for name in now.own() if name not in before.own()]

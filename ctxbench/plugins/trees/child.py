@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import registry
-from ctxbench.base.errors import UnknownClass, UsageError
+from ctxbench.base.errors import ModuleCodeError, UnknownClass, UsageError
 from ctxbench.model.read_suite import restore
 from ctxbench.plugins.trees.wire import Cases, ListedCase
 from ctxbench.results.sources import own_files
@@ -37,5 +37,7 @@ def list_cases(
     files = own_files(sys.modules.keys() - before)
     foreign = sorted(file for file in files if other and own_file(file, Path(other)))
     reasons = {**broken, **{name: str(error) for name, error in missing.items()}}
-    without_class = [name for name, error in missing.items() if isinstance(error, UnknownClass)]
-    return Cases(listed, reasons, foreign, without_class)
+    without_class, raising = (
+        [name for name, error in missing.items() if isinstance(error, kind)] for kind in (UnknownClass, ModuleCodeError)
+    )
+    return Cases(listed, reasons, foreign, without_class, raising)

@@ -23,7 +23,8 @@ from ctxbench.worker.tree import own_file
 class TreeCases:
     """The cases that a tree has, by their ids, each module's file, and why a module is not available.
 
-    `foreign` are files of the other tree that the modules load; of `without_class` the file lacks the class. `exact`
+    `foreign` are files of the other tree that the modules load; of `without_class` the file lacks the class, and
+    the code of the `raising` ones fails where it is loaded. `exact`
     are a case's exact costs by their column, None where one could not be had, with `notes` on them; `failures` says why
     a case has none at all. Of the `unchanged`, code and outputs are those of the other tree.
     """
@@ -34,6 +35,7 @@ class TreeCases:
     missing: Mapping[str, str] = field(default_factory=dict)
     foreign: Sequence[str] = ()
     without_class: Sequence[str] = ()
+    raising: Sequence[str] = ()
     exact: dict[str, dict[str, int | None]] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
@@ -93,7 +95,8 @@ def list_cases(server: ForkServer, suite: Suite, device: str, tree: Modules, oth
     if status != "ok":
         raise UsageError(f"the modules of {tree.name} could not be listed: {message}")
     for listed in answered.told:
-        found.missing, found.foreign, found.without_class = listed.missing, listed.foreign, listed.without_class
+        found.missing, found.foreign = listed.missing, listed.foreign
+        found.without_class, found.raising = listed.without_class, listed.raising
         found.cases = {each.case.id: each.case for each in listed.cases}
         found.files = {each.case.id: each.file for each in listed.cases}
     return found

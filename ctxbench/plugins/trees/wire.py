@@ -19,10 +19,11 @@ class Cases:
     """The cases of a suite in one source tree; `missing` says why a module has none, `foreign` are files of the other
     tree.
 
-    Of `without_class`, the file is there and the class is not.
+    Of `without_class`, the file is there and the class is not; the code of the `raising` ones fails where it is loaded.
     """
 
     cases: Sequence[ListedCase]
     missing: Mapping[str, str]
     foreign: Sequence[str]
     without_class: Sequence[str] = ()
+    raising: Sequence[str] = ()

@@ -443,14 +443,35 @@ def test_why_a_count_is_no_longer_known_is_told_with_its_line(compare: Compare) 
     assert any("module.py:13 reads the values of a tensor" in note for note in result.notes)
 
 
-def test_a_commit_that_neither_side_can_import_is_left_out_of_a_bisection(compare: Compare) -> None:
-    broken = f"import no_such_package\n{MINE}"
-    result = compare(broken, broken + "TIMES = 1\n", inconclusive_is="skip")
-    assert result.exit_code == ExitCode.CANNOT_TELL
-    missing, nothing = result.notes[-2:]
-    assert missing.startswith("neither side has module.py:Mine: ")
-    assert "No module named 'no_such_package'" in missing
-    assert nothing == "nothing was compared"
+HEIR = """
+import no_such_package
+from torch import nn
+
+class Base(nn.Module):
+    def __init__(self, channels): ...
+
+class Mine(Base):
+    pass
+"""
+
+
+@pytest.mark.parametrize("broken", [f"import no_such_package\n{MINE}", HEIR, HEIR.replace("import", "raise OSError #")])
+@pytest.mark.parametrize(("inconclusive_is", "code"), [("ok", 5), ("fail", 5), ("skip", 125)])
+def test_a_module_that_neither_side_can_load_is_not_compared(
+    compare: Compare, broken: str, inconclusive_is: Any, code: int
+) -> None:
+    """Whether its constructor is its own, which is read without loading it, or that of another class."""
+    result = compare(broken, broken + "TIMES = 1\n", inconclusive_is=inconclusive_is)
+    assert (result.compared, result.exit_code) == (0, code)
+    said = " ".join([*result.notes, *(row.reason for row in result.rows), *(each.reason for each in result.outputs)])
+    assert ("OSError" if "OSError" in broken else "No module named 'no_such_package'") in said
+    assert result.rows or "neither side can load module.py:Mine: " in said
+
+
+@pytest.mark.parametrize("name", ["Mime", "Mine"])
+def test_a_name_that_neither_side_has_is_a_wrong_input(compare: Compare, name: str) -> None:
+    with pytest.raises(UsageError, match=f"no_such|{name}"):
+        compare(MINE, MINE, "Mime") if name == "Mime" else compare(MINE, MINE, axes="[hparams.Mine]\nno_such = 1")
 
 
 CHANGED = OutputVerdict("a", "changed", "the output by 50 %", 0.5)
