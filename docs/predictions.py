@@ -37,7 +37,7 @@ NAMED_BELOW = 0.7
 # Groups with a larger median error, or a smaller share in the 80 % band, are named.
 FAR, HELD = 0.2, 0.8
 # How cells were obtained that are no ratio.
-ORIGINS: dict[str, Origin] = dict.fromkeys(("cards", "passes", "products", "rows", "pairs", "told"), "counted")
+ORIGINS: dict[str, Origin] = dict.fromkeys(("cards", "passes"), "counted")
 # What the table of whole passes has of an agreement, and how it calls that.
 LEFT_OUT = {"median error": "median error", "in the band": "in the 80 % band", "rank": "rank"}
 TIMES: dict[str, Origin] = {"predicted, ms": "predicted", "ratio": "ratio"}
@@ -54,11 +54,9 @@ def left_out() -> str:
     return _grouped(whole_passes(), {"of": "whole passes of", "card": "card", "pass": "mode"}, cells)
 
 
-def _grouped(
-    frame: pd.DataFrame, labels: Mapping[str, str], cells: Callable[[pd.DataFrame], dict[str, str]], sort: bool = True
-) -> str:
+def _grouped(frame: pd.DataFrame, labels: Mapping[str, str], cells: Callable[[pd.DataFrame], dict[str, str]]) -> str:
     """A row for each group of a frame: the columns that make it, by their headings, and the group's cells."""
-    groups = frame.groupby([*labels], sort=sort)
+    groups = frame.groupby([*labels])
     rows = [dict(zip(labels.values(), map(str, key), strict=True)) | cells(part) for key, part in groups]
     shown = {name: "label" if name in labels.values() else ORIGINS.get(name, "ratio") for name in rows[0]}
     return markdown(shown, [[*row.values()] for row in rows])
@@ -149,16 +147,17 @@ def _named(groups: "pd.Series[float]") -> str:
 
 def told_passes() -> str:
     """Groups of passes that nothing was fitted to of which not all times are told: how many, and how near they are."""
-
-    def cells(own: pd.DataFrame) -> dict[str, str]:
-        told = own[own["told"]]
-        counts = {"passes": str(len(own)), "told": str(len(told))}
-        held = told["in_band"].mean()
-        return {**counts, "median error": f"{_median_error(told):.0%}", "in the 80 % band": f"{held:.0%}"}
-
-    labels = {"of": "passes of", "card": "card", "pass": "mode"}
+    labels = ["of", "card", "pass"]
     found = _with_told()
-    return _grouped(found[~found.groupby([*labels])["told"].transform("all")], labels, cells)
+    some = found[~found.groupby(labels)["told"].transform("all")].groupby(labels)["told"]
+    counts = zip(some.sum().items(), some.size(), strict=True)
+    shares = [f"*{of}* {mode} (card {card}: {told} of {size})" for ((of, card, mode), told), size in counts]
+    told = found[found["told"]].groupby(labels)
+    errors, held = (each.loc[some.size().index] for each in (told["ratio"].agg(_off), told["in_band"].mean()))
+    return (
+        f"{listed(shares)}. Of the times that are told, the median error of a group is {errors.min():.0%} to "
+        f"{errors.max():.0%}, and {held.min():.0%} to {held.max():.0%} lie in the 80 % band."
+    )
 
 
 def _with_told() -> pd.DataFrame:
@@ -185,7 +184,11 @@ def prediction_bars() -> str:
 
 
 def _median_error(part: pd.DataFrame) -> float:
-    return float((part["ratio"] - 1).abs().median())
+    return _off(part["ratio"])
+
+
+def _off(ratios: "pd.Series[float]") -> float:
+    return float((ratios - 1).abs().median())
 
 
 def _is_told(row: Mapping[Any, Any]) -> bool:
