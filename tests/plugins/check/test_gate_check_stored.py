@@ -319,21 +319,17 @@ def test_a_class_that_has_another_name_now_has_vanished(root: Path, run: Path) -
     assert result.exit_code == ExitCode.BROKEN
 
 
-def test_a_module_that_no_longer_loads_is_broken_even_where_the_baseline_had_failed_later(
+def test_where_all_had_failed_equal_costs_are_no_pass_and_a_module_that_no_longer_loads_is_broken(
     root: Path, run: Path
 ) -> None:
     edit_records(run, lambda record: {**record, "status": "oom", "latency_train_ms": ""})
+    assert ask(run).exit_code == ExitCode.NOTHING_COMPARED
     (root / "A.py").write_text("import no_such_package\n" + MODULES["A.py"])
     result = ask(run)
     assert outcomes(result) == {"A": "broken", "B": "not compared"}
     assert "A.py failed in its own code" in rows_of(result)["A"].reason
     assert rows_of(result)["B"].reason == "It ended in oom in the baseline."
     assert (result.compared, result.exit_code) == (5, ExitCode.BROKEN)
-
-
-def test_where_all_had_failed_equal_costs_are_no_pass(root: Path, run: Path) -> None:
-    edit_records(run, lambda record: {**record, "status": "oom", "latency_train_ms": ""})
-    assert ask(run).exit_code == ExitCode.NOTHING_COMPARED
 
 
 @pytest.mark.processes
