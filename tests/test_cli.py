@@ -18,6 +18,7 @@ import ctxbench
 from ctxbench import cli, registry
 from ctxbench.base.extras import packages_of
 from ctxbench.base.number import Number
+from ctxbench.base.texts import listed
 from ctxbench.model.metrics import metrics
 
 SuiteFile = Callable[..., Path]
@@ -231,7 +232,7 @@ def test_a_command_that_needs_an_extra_refuses_before_a_process_is_started(
     monkeypatch.setattr(Shared, "of_tree", lambda *_: pytest.fail("started"))
     done = command(*arguments)
     assert done.returncode == 2
-    needed = " and ".join(packages_of(extra))
+    needed = listed(packages_of(extra))
     assert f'{who} needs {needed}: in the clone, pip install -c constraints.txt ".[{extra}]"' in " ".join(
         done.stderr.split()
     )
