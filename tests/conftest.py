@@ -276,7 +276,7 @@ class Shared:
     of_tree: Callable[..., Any] = ForkServer
 
 
-def _fork_server(tree: Path | None = None, static: bool = True, malloc: str = "keep") -> Any:
+def _fork_server(tree: Path | None = None, static: bool = True, malloc: str = "keep", *, soon: bool = True) -> Any:
     """The server that is there; one of its own where a module has kept this function beyond the test."""
     if tree or Shared.server is None:
         return Shared.of_tree(tree, static, malloc)

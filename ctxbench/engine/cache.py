@@ -9,10 +9,11 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import distribution, distributions
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -132,30 +133,46 @@ class CachedExecutor:
         self._executor, self._cache, self._on = executor, Cache("counted", note), on
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        left: list[Any] = [*task.tasks] if isinstance(task, MeasureCases) else [task]
-        if self._cache.is_off or not all(map(self._is_fixed, left)):
+        tasks: list[Any] = [*task.tasks] if isinstance(task, MeasureCases) else [task]
+        if self._cache.is_off or not all(map(self._is_fixed, tasks)):
             return self._executor.run(task, on_message, timeout_s)
-        while left and (kept := self._kept(left[0])):
-            for message in kept:
+        left, ended = [(each, self._kept(each)) for each in tasks], WENT_ON
+        while left:
+            fresh = [each for each, _ in takewhile(lambda pair: not pair[1], left)]
+            if fresh:
+                ended, did_each = self._counted(fresh, on_message, timeout_s)
+                if not did_each:
+                    return ended
+            for message in left[0][1]:
                 on_message(message)
-            if left := left[1:]:
+            if left := left[len(fresh) or 1 :]:
                 on_message(Measured())
-        if not left:
-            return WENT_ON
+        return ended
+
+    def _counted(
+        self, tasks: Sequence[Any], on_message: Callable[[Reply], None], timeout_s: float | None
+    ) -> tuple[Exit, bool]:
+        """Have tasks done in one process, and keep what it tells; how it ended, and whether it did each well."""
         told: list[list[Reply]] = [[]]
 
         def take(message: Reply) -> None:
-            if isinstance(message, Measured):
-                told.append([])
-            else:
+            if not isinstance(message, Measured):
                 told[-1].append(message)
-            on_message(message)
+                on_message(message)
+            elif len(told) < len(tasks):
+                self._keep(tasks[len(told) - 1], told[-1])
+                told.append([])
+                on_message(message)
 
-        ended = self._executor.run(MeasureCases(left) if left[1:] else left[0], take, timeout_s)
-        for each, own in zip(left, told, strict=False):
-            if ended == WENT_ON and not any(isinstance(message, Failure | Imported) for message in own):
-                self._cache.write(self._key(each), b"".join(map(encode, own)))
-        return ended
+        ended = self._executor.run(MeasureCases(tasks) if tasks[1:] else tasks[0], take, timeout_s)
+        if is_well := ended == WENT_ON:
+            self._keep(tasks[len(told) - 1], told[-1])
+        has_failed = any(isinstance(message, Failure) for message in told[-1])
+        return ended, is_well and len(told) == len(tasks) and not has_failed
+
+    def _keep(self, task: Task, told: Sequence[Reply]) -> None:
+        if not any(isinstance(message, Failure | Imported) for message in told):
+            self._cache.write(self._key(task), b"".join(map(encode, told)))
 
     def _kept(self, task: Task) -> list[Reply]:
         """Messages kept for a task; none where nothing is, or where a line is no message, whoever sealed it."""
@@ -215,8 +232,12 @@ def machine_key() -> bytes:
         start = disk.read_text(Path("/proc/sys/kernel/random/boot_id"))
     except UsageError:
         return b""
-    gpus = sorted(map(str, Path("/dev").glob("nvidia*")))
-    return json.dumps([start, usable_cores(), gpus]).encode() + installed_key()
+    return json.dumps([start, usable_cores(), gpus()]).encode() + installed_key()
+
+
+def gpus() -> list[str]:
+    """The devices of NVIDIA's driver."""
+    return sorted(map(str, Path("/dev").glob("nvidia*")))
 
 
 def counting_code() -> str:

@@ -50,17 +50,22 @@ class ForkServer:
     Tasks run one at a time. With `tree`, children take modules from this source tree (see `ctxbench.worker.tree`). The
     server imports torch while its maker goes on; the first task waits for it. One that dies is replaced before the next
     task, or for this one if no module's code has run. It ends with the thread that made it. It starts a second sooner
-    without what `static` metrics need. `malloc` is "keep" or "default", as in a suite. `on_long` is called
-    once for each task that takes more than `long_s` seconds.
+    without what `static` metrics need, and not `soon` with its first task. `malloc` is "keep" or "default", as in a
+    suite. `on_long` is called once for each task that takes more than `long_s` seconds.
     """
 
-    def __init__(self, tree: Path | None = None, static: bool = True, malloc: str = "keep") -> None:
+    def __init__(
+        self, tree: Path | None = None, static: bool = True, malloc: str = "keep", *, soon: bool = True
+    ) -> None:
         self._tree, self._static, self._malloc = tree, static, malloc
         self.on_long: Callable[[], None] | None = None
         self.long_s = math.inf
         # Without a name, so that it is gone when the processes are. Its writers share one offset.
         self._output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed by close()
-        self._launch()
+        self._child: int | None = None
+        self._has_started = False
+        if soon:
+            self._launch()
 
     def _launch(self) -> None:
         try:
@@ -73,8 +78,8 @@ class ForkServer:
         self._former = b"-"
         self._foreign: str | None = None
         self._has_begun = self._is_done = self._is_lost = False
-        self._child: int | None = None
-        self._ready = False
+        self._child = None
+        self._ready, self._has_started = False, True
 
     def __enter__(self) -> Self:
         return self
@@ -109,8 +114,8 @@ class ForkServer:
         """
         deadline = this_machine.here.wall_s() + timeout_s
         for _ in range(TRIES):
-            if self._interpreter.process.poll() is not None:
-                self._interpreter.close()
+            if not self._has_started or self._interpreter.process.poll() is not None:
+                self._end()
                 self._launch()
             message = None if self._ready else self._next(deadline)
             if isinstance(message, _Late):
@@ -206,9 +211,13 @@ class ForkServer:
     def close(self) -> None:
         """End the child, if one runs, and the fork server."""
         self.stop()
-        self._interpreter.close()
+        self._end()
         self._output.close()
         remove_compiler_folder()
+
+    def _end(self) -> None:
+        if self._has_started:
+            self._interpreter.close()
 
     def _kill_child(self) -> None:
         if self._child is not None:

@@ -1,9 +1,6 @@
 """A dry run: what a suite would measure, and about how long it would take."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 
 from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.mode import MODES
@@ -11,14 +8,12 @@ from ctxbench.base.notes import joined
 from ctxbench.engine.cache import CachedExecutor, machine_key
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.estimate import START_S, once_s, process_s, whole_s
-from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Plan, matmul_rate, measure_static
 from ctxbench.engine.run import machine
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import static_metrics
 from ctxbench.results.plan import check_installed, prepare
-from ctxbench.worker.protocol import Reply, Task
 
 # Seconds of the matrix products that tell a device's rate: an estimate needs no more.
 PRODUCT_S = 0.2
@@ -52,7 +47,7 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     planned = []
     brief = measure.model_copy(update={"sample_s": min(measure.sample_s, PRODUCT_S)})
     rates: dict[tuple[str, str, int | None], float | None] = {}
-    with _OnDemand() as server:
+    with ForkServer(soon=False) as server:
         executor = CachedExecutor(server, on=machine_key())
         for case in prepare(suite, machine(executor), static).cases:
             record = measure_static(case, settings, executor)
@@ -71,17 +66,6 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
             note = record.message or joined(record.notes)
             planned.append(Planned(case, max((b for b in peaks if b is not None), default=None), seconds, least, note))
     return planned
-
-
-class _OnDemand(ExitStack):
-    """A fork server that starts with its first task."""
-
-    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        return self._server.run(task, on_message, timeout_s)
-
-    @cached_property
-    def _server(self) -> ForkServer:
-        return self.enter_context(ForkServer())
 
 
 def total_s(planned: list[Planned], measure: Measure) -> float:

@@ -21,7 +21,7 @@ from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
 from ctxbench.engine.one_process import CaseOutcome, Executor, Plan, matmul_rate, measure_static
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.together import by_passes, groups, measure_together
+from ctxbench.engine.together import counted_together, groups, measure_together
 from ctxbench.executions import execution
 from ctxbench.model.case import Case
 from ctxbench.model.metrics import static_metrics
@@ -117,8 +117,8 @@ class Rounds:
                 self.reporter.done(outcome.record)
 
         begin = partial(self._begin, number=0)
-        for alike in by_passes(case for case in self.cases if 0 not in self.finished[case.id]):
-            measure_together(alike, self.plan.once(), executor, self.reporter, begin, keep)
+        for group in counted_together(case for case in self.cases if 0 not in self.finished[case.id]):
+            measure_together(group, self.plan.once(), executor, self.reporter, begin, keep)
 
     def rounds(self, launch: Launch) -> Iterator[None]:
         """Measure the times; yields after each round."""

@@ -13,7 +13,7 @@ from ctxbench.base import disk
 from ctxbench.base.errors import EngineError, UsageError, unknown
 from ctxbench.base.extras import with_science
 from ctxbench.engine import progress
-from ctxbench.engine.cache import CachedExecutor
+from ctxbench.engine.cache import CachedExecutor, gpus, machine_key
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.in_process import InProcess
 from ctxbench.engine.isolated import tell_calls
@@ -26,7 +26,7 @@ from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import metrics as known_metrics
 from ctxbench.model.read_suite import code_beside, restore
 from ctxbench.plugin import brought, loaded
-from ctxbench.results.environment import differences
+from ctxbench.results.environment import differences, moment
 from ctxbench.results.plan import RunPlan, check_installed, prepare
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
@@ -69,8 +69,8 @@ def run_suite(
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
         measure = _measure_of(suite, in_process)
-        executor, launch = _executors(stack, measure, in_process, shown)
-        environment = machine(executor)
+        executor, launch = _executors(stack, measure, in_process, static, shown)
+        environment = machine(executor) | (moment() if static else {})
         plan = prepare(suite, environment, static)
         settings = Plan(measure, metrics, counter, force)
         path = Path(out) if out is not None else default_path(suite.name)
@@ -106,7 +106,7 @@ def resume(
         stack.enter_context(locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())
         measure = _measure_of(suite, in_process)
-        executor, launch = _executors(stack, measure, in_process, shown)
+        executor, launch = _executors(stack, measure, in_process, meta["static"], shown)
         environment = machine(executor)
         if changed := differences(meta["environment"], environment):
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
@@ -160,12 +160,20 @@ def _measure_of(suite: Suite, in_process: bool) -> Measure:
     return suite.file.measure.model_copy(update={"processes": 1} if in_process else {})
 
 
-def _executors(stack: ExitStack, measure: Measure, in_process: bool, shown: progress.Quiet) -> tuple[Executor, Launch]:
-    """Executor that measures once, and launcher of a new interpreter for each round."""
+def _executors(
+    stack: ExitStack, measure: Measure, in_process: bool, static: bool, shown: progress.Quiet
+) -> tuple[Executor, Launch]:
+    """Executor that measures once, and launcher of a new interpreter for each round.
+
+    A static run starts no process for what is kept: the machine's description, too, where it has no GPU, whose settings
+    may change.
+    """
     if in_process:
         return InProcess(), lambda: nullcontext(InProcess())
-    server = stack.enter_context(ForkServer(malloc=measure.malloc))
-    return CachedExecutor(server, shown.note), lambda: ForkServer(static=False, malloc=measure.malloc)
+    server = stack.enter_context(ForkServer(malloc=measure.malloc, soon=not static))
+    on = b"" if gpus() or not static else machine_key()
+    on = on and on + measure.malloc.encode()
+    return CachedExecutor(server, shown.note, on=on), lambda: ForkServer(static=False, malloc=measure.malloc)
 
 
 def _measure(

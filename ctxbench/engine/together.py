@@ -1,14 +1,15 @@
-"""Cases in one process: a block for all devices without a clock, and those of a round on devices that queue.
+"""Cases in one process: blocks of ctxbench on no clock, which are only counted, and those of a round on a GPU.
 
-The first have the same passes, which run once. On a GPU a process begins in seconds, with the device's context and
-libraries, and passes take milliseconds. What must be alone is not measured here: the first pass of a case for its
-memory, and whatever fails.
+Of the first, rows that differ in devices alone have the same passes, which run once. On a GPU a process begins in
+seconds, with the device's context and libraries, and passes take milliseconds. What must be alone is not measured here:
+the first pass of a case for its memory, and whatever fails.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 from ctxbench import devices
 from ctxbench.base.notes import Note
+from ctxbench.engine.cache import is_own
 from ctxbench.engine.exit import WENT_ON
 from ctxbench.engine.one_process import Begun, CaseOutcome, Executor, Plan, measure_case
 from ctxbench.engine.progress import Quiet
@@ -36,6 +37,15 @@ def groups(cases: Sequence[Case], alone: bool) -> list[list[Case]]:
         elif _shares(case):
             begun.pop(conditions, None)
     return found
+
+
+def counted_together(cases: Iterable[Case]) -> list[list[Case]]:
+    """The cases by passes, those that are only counted and of ctxbench's own blocks in one process."""
+    found: dict[str, list[Case]] = {}
+    for alike in by_passes(cases):
+        counted = is_own(alike[0]) and not devices.has_clock(alike[0].device)
+        found.setdefault("" if counted else alike[0].passes, []).extend(alike)
+    return [*found.values()]
 
 
 def by_passes(cases: Iterable[Case]) -> list[list[Case]]:

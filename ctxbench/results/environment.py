@@ -22,14 +22,21 @@ def describe() -> dict[str, Any]:
     import torch
 
     return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        **moment(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
         "packages": {name: _version(name) for name in PACKAGES} | _runtimes(),
-        "commit": commit_of(Path(__file__), Path(__file__).parents[1]),
         "torch_build": {"cuda": torch.version.cuda, "git": torch.version.git_version},
         **devices.fingerprint(),
+    }
+
+
+def moment() -> dict[str, Any]:
+    """Facts of an environment that change while the machine stays as it is."""
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
+        "commit": commit_of(Path(__file__), Path(__file__).parents[1]),
     }
 
 

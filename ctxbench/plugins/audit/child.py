@@ -5,18 +5,19 @@ from functools import cached_property, partial
 
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.metrics.params import count_params
-from ctxbench.model.case import Case
+from ctxbench.model.case import Case, Measure
 from ctxbench.plugins.audit.conventions import TOOLS
 from ctxbench.plugins.audit.counts import BlockCounts
 from ctxbench.plugins.audit.roles import Roles, is_vector, roles_of
 from ctxbench.plugins.macs.counter import MacCount, counted
+from ctxbench.plugins.macs.metric import step_macs
 from ctxbench.plugins.macs.tools.calls import Calls
 from ctxbench.plugins.macs.tools.reading import reading
-from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.macs.watch import UncountableError
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import MemoryDevice
-from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.metric import pass_of
+from ctxbench.worker.measurement import CaseMeasurement
 
 # Operators that multiply by weights alone, as layers call them.
 LAYERS = ("aten::convolution", "aten::_convolution", "aten::addmm", "aten::mm")
@@ -42,7 +43,8 @@ class _Parts:
     """The module of a case, each count made when it is asked for."""
 
     def __init__(self, case: Case) -> None:
-        self._model, self._x = case.on_meta()
+        self._measurement = CaseMeasurement(case, Measure(), lambda message: None)
+        self._model, self._x = self._measurement.on_meta
         self._known: dict[str, Callable[[], int]] = {
             "params": lambda: count_params(self._model),
             "params_bias": lambda: self._roles.bias,
@@ -54,7 +56,7 @@ class _Parts:
             "macs_matmul": lambda: self._macs.macs_matmul,
             "macs_layers": lambda: sum(self._macs.by_operator.get(each, 0) for each in LAYERS),
             "macs_norm": lambda: sum(macs for each, macs in self._macs.by_operator.items() if each.endswith("_norm")),
-            "macs_train": lambda: count_training_macs(self._model, self._x).macs,
+            "macs_train": lambda: step_macs(self._measurement).macs,
         }
         self._calls = Calls(self._model, self._x.shape)
         for tool, name in TOOLS["macs"].items():
@@ -66,7 +68,7 @@ class _Parts:
             self._known[f"memory_{mode}_2020"] = partial(self._peak, mode, "cuda-2020")
 
     def _peak(self, mode: Mode, device: MemoryDevice) -> int:
-        return predict_peak(self._model, self._x, mode=mode, device=device).allocated_bytes
+        return pass_of(self._measurement, mode, device).allocated_bytes
 
     def _params(self, tool: str) -> int:
         found = reading(tool).params(self._calls)

@@ -60,20 +60,25 @@ def count(measurement: Measurement) -> None:
 
 def _count_step(measurement: Measurement) -> None:
     """Report the count of a training step, by ctxbench's own counter, or why there is none."""
-    from ctxbench.meta.autocast import Autocast
-    from ctxbench.plugins.macs.training import count_training_macs
     from ctxbench.plugins.macs.watch import UncountableError
 
-    case = measurement.case
     try:
-        autocast = Autocast(case.device, case.autocast_dtype)
-        own = partial(count_training_macs, *measurement.on_meta, autocast=autocast)
-        counted = measurement.once("macs_train", lambda: _recorded(measurement, "train") or own())
+        counted = step_macs(measurement)
     except UncountableError as error:
         measurement.mark_missing(["macs_train"], Note("no_macs_train", {"reason": str(error)}, about="macs_train"))
         return
     values = {"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)}
     measurement.report(values, *_notes("macs_train", counted))
+
+
+def step_macs(measurement: Measurement) -> "MacCount":
+    """The count of a training step, by ctxbench's own counter. UncountableError, with the reason, if there is none."""
+    from ctxbench.meta.autocast import Autocast
+    from ctxbench.plugins.macs.training import count_training_macs
+
+    autocast = Autocast(measurement.case.device, measurement.case.autocast_dtype)
+    own = partial(count_training_macs, *measurement.on_meta, autocast=autocast)
+    return measurement.once("macs_train", lambda: _recorded(measurement, "train") or own())
 
 
 def _recorded(measurement: Measurement, mode: Mode) -> "MacCount | None":

@@ -49,6 +49,7 @@ def attend(
     on_device = _path_on_cpu if device == "cpu" else _path_on_cuda
     path = on_device(maps, attn_mask, *options, enable_gqa)
     tracker.replaced |= _counts_otherwise(path, maps, enable_gqa)
+    tracker.since_2020.others = True
     if path == SDPBackend.MATH or device == "cuda-2020":
         tracker.note_unfused(_why_unfused(device, maps))
         tracker.adds_in_place = True  # the mask

@@ -308,7 +308,7 @@ WORKSPACES = (
 
 @dataclass(frozen=True)
 class MemoryRules:
-    """Memory rules of one device: kernels, block size, counting of host numbers, summing of gradients."""
+    """Memory rules of one device: kernels, block size, counting of host numbers."""
 
     device: MemoryDevice
 
@@ -320,11 +320,6 @@ class MemoryRules:
     def counts_host(self) -> bool:
         """Return whether tensors on the host are on the device."""
         return self.device == "cpu"
-
-    @property
-    def sums_in_place(self) -> bool:
-        """Return whether the engine adds a second gradient into the first where it can."""
-        return self.device != "cuda-2020"
 
     def round(self, size: int) -> int:
         """The block that a request takes: CUDA's caching allocator gives multiples of a block."""
@@ -340,10 +335,6 @@ class MemoryRules:
         """Bytes that cuDNN may take while this call runs, beside what the table counts."""
         is_convolution = call.operator in ("convolution", "convolution_backward")
         return winograd(call) if self.device == "cuda" and is_convolution else 0
-
-    def keeps_input(self, call: Call) -> bool:
-        """True if autograd keeps the input of this call beside the output, though its backward reads the output."""
-        return self.device == "cuda-2020" and call.packet in INPUT_KEPT
 
     def outputs(self, call: Call, out: Any) -> Any:
         """The outputs with the layouts that the device's kernels give them."""
@@ -365,3 +356,6 @@ class MemoryRules:
 
 
 _ROWS = {(name, device): row for row in KERNELS for name in row.operators.split() for device in row.devices}
+THEN = MemoryRules("cuda-2020")
+# Operators whose kernels allocate other blocks inside themselves than those of 2020.
+CHANGED = frozenset(name for name, _ in _ROWS if _ROWS.get((name, "cuda")) is not _ROWS.get((name, THEN.device)))

@@ -23,7 +23,8 @@ from ctxbench.meta.without_compiler import has_compiler, without_compiler
 from ctxbench.plugin import loaded
 from ctxbench.plugins.memory.checked import unchecked
 from ctxbench.plugins.memory.convention import UnpredictableError
-from ctxbench.plugins.memory.kernels import MemoryDevice, MemoryRules
+from ctxbench.plugins.memory.era import in_2020
+from ctxbench.plugins.memory.kernels import THEN, MemoryDevice, MemoryRules
 from ctxbench.plugins.memory.one_pass import backward, check_mode, forward, prepared, weight_tensors
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.tracker import Tracker
@@ -90,7 +91,7 @@ def predict_peak(
         raise UnpredictableError(f"{name} calls no PyTorch operator, so there is nothing to predict")
     if any(_is_channels_last(tensor) for tensor in _tensors(inputs)):
         tracker.marks["channels_last"] = "kernels for this memory format copy and allocate differently"
-    return MemoryProfile(
+    found = MemoryProfile(
         module=name,
         mode=mode,
         device=device,
@@ -106,7 +107,9 @@ def predict_peak(
         replaced=tracker.replaced,
         calls=tracker.calls,
         given=tuple(each.untyped_storage().nbytes() for each in _tensors(stand_ins)),
+        since_2020=tracker.since_2020,
     )
+    return in_2020(found) if device == THEN.device else found
 
 
 def on_card(profile: MemoryProfile, card: str, dtype: str = "float32") -> MemoryProfile:

@@ -92,6 +92,33 @@ class Group:
 
 
 @dataclass
+class KeptInput:
+    """An input that autograd kept beside an output until PyTorch 1.10: up to step `until`, None: to the pass's end.
+
+    `block` is its place among the allocations.
+    """
+
+    block: int
+    saved_by: str
+    until: int | None = None
+
+
+@dataclass
+class Since2020:
+    """Changes to a pass since the PyTorch of 2020.
+
+    `inner` are the blocks inside kernels as they were then, by step, `sums` the gradients that are added in place:
+    step, the places of the first and of the sum among the allocations, and the bytes of a new one. `others`: other
+    operators ran, or their memory is not known.
+    """
+
+    inner: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    sums: list[tuple[int, int, int, int]] = field(default_factory=list)
+    kept: list[KeptInput] = field(default_factory=list)
+    others: bool = False
+
+
+@dataclass
 class MemoryProfile:
     """Predicted peak memory of one module in one mode, under `ctxbench.plugins.memory.CONVENTION`. Sizes are bytes.
 
@@ -123,6 +150,7 @@ class MemoryProfile:
     replaced: bool = False
     given: tuple[int, ...] = ()
     calls: list[RecordedCall] = field(default_factory=list)
+    since_2020: Since2020 = field(default_factory=Since2020)
 
     def reads_by_step(self) -> dict[int, list[Allocation]]:
         """The blocks that each step reads; a step that reads none has an empty list."""

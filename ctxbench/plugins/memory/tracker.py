@@ -13,8 +13,8 @@ from ctxbench.meta.recorder import Recorder, tensors_in
 from ctxbench.meta.watch import OperatorCall
 from ctxbench.plugins.memory.convention import BY_VALUES, UnpredictableError
 from ctxbench.plugins.memory.kernel_rules import Call
-from ctxbench.plugins.memory.kernels import INPUT_KEPT, MemoryRules
-from ctxbench.plugins.memory.profile import Allocation, Category, MemoryStep, Phase
+from ctxbench.plugins.memory.kernels import CHANGED, INPUT_KEPT, THEN, MemoryRules
+from ctxbench.plugins.memory.profile import Allocation, Category, KeptInput, MemoryStep, Phase, Since2020
 from ctxbench.plugins.memory.training import OPTIMIZER
 
 # Dtypes of an index that chooses by value.
@@ -47,15 +47,16 @@ class Tracker(Recorder):
         self.replaced = False  # other operators have run than the module's own
         self.live_bytes = 0
         self._blocks: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
+        self._places: dict[Allocation, int] = {}  # of each block among the allocations
         self.adds_in_place = False  # inside functional.linear, or attention without a fused kernel
         self._node: tuple[str, int] | None = None  # the autograd node that is running
         self._node_reads: list[Allocation | None] = []  # what its operators have read
         self._node_step = 0  # its first step
-        self._kept: dict[int, torch.UntypedStorage] = {}  # storage of an output -> the input that is kept beside it
-        self._read_back = 0  # the storage of the output that the last call's backward read
-        self._sum: tuple[Allocation, Allocation] | None = (
-            None  # a call that may really be in place: its argument, output
-        )
+        self.since_2020 = Since2020()
+        self._kept: dict[int, KeptInput] = {}  # storage of an output -> the input that was kept beside it
+        self._read: KeptInput | None = None  # that of the output which the last call's backward read
+        # A call that may really be in place: its argument, its output, whether it sums gradients.
+        self._sum: tuple[Allocation, Allocation, bool] | None = None
 
     def add_weight(self, name: str, tensor: torch.Tensor) -> None:
         """Count a parameter or buffer from the start."""
@@ -120,7 +121,8 @@ class Tracker(Recorder):
     def run(self, seen: OperatorCall) -> None:
         """Run a call, and count what it allocates."""
         self._settle_sum()
-        self._kept.pop(self._read_back, None)
+        if self._read:
+            self._read.until, self._read = len(self.timeline), None
         call = Call(seen.func, seen.args, tensors_in((seen.args, seen.kwargs)), self.phase == "backward")
         self._refuse_data_dependent(call)
         self.replaced |= torch.is_inference_mode_enabled()  # which hands on composite operators whole
@@ -156,6 +158,10 @@ class Tracker(Recorder):
         sizes, reason = self.table.inner(call)
         if reason and (call.tensors or call.out):
             self.marks[call.packet] = reason
+        if self.table.device == "cuda" and call.operator in CHANGED:
+            then, other = THEN.inner(call)
+            self.since_2020.inner[len(self.timeline) - 1] = tuple(self.table.round(size) for size in then if size)
+            self.since_2020.others |= bool(reason or other)
         return tuple(self.table.round(size) for size in sizes if size)
 
     @staticmethod
@@ -198,6 +204,7 @@ class Tracker(Recorder):
         born = max(len(self.timeline) - 1, 0)
         block = Allocation(size, tuple(tensor.shape), dtype, op, category, place, born)
         self._blocks[key] = block
+        self._places[block] = len(self.allocations)
         self.allocations.append(block)
         self.live_bytes += size
         # weakly: a tracker has the model, whose own storages wait for this call
@@ -223,12 +230,11 @@ class Tracker(Recorder):
             is_shared = block in self._node_reads or block is self._blocks.get(self._key(call.tensors[1]))
             is_shared = is_shared or first._is_view()  # a view refers to its base
             is_shared = is_shared or self._is_of_formula(block, call)
-            wanted = self.table.sums_in_place and is_dense and not is_shared
-            wanted = wanted and block is not None and block.category == "gradient"
+            wanted = is_dense and not is_shared and block is not None and block.category == "gradient"
         else:
             wanted = self.adds_in_place
         if wanted and block is not None:
-            self._sum = (block, total)
+            self._sum = (block, total, call.in_backward)
 
     def _is_of_formula(self, first: Allocation | None, call: Call) -> bool:
         """Return whether an addition is a part of its node's formula, and not the engine's.
@@ -251,22 +257,28 @@ class Tracker(Recorder):
         node = torch._C._current_autograd_node()
         is_formula = node is not None and not isinstance(node, BackwardCFunction) and not torch.is_grad_enabled()
         if is_formula and first is not None and first.born >= self._node_step and first.bytes == out.bytes:
-            self._sum = (first, out)
+            self._sum = (first, out, False)
 
     def _note_kept(self, call: Call) -> None:
-        """Keep an input as long as autograd does where it keeps more than its backward reads."""
-        if self.table.keeps_input(call) and torch.is_grad_enabled() and call.tensors[0].requires_grad:
-            self._kept[self._key(call.out[0])] = call.tensors[0].untyped_storage()
-            self.mark_saved(call.tensors[0], call.name)
-        self._read_back = self._key(call.tensors[1]) if call.packet in INPUT_KEPT.values() else 0
+        """Note an input that autograd kept, and the call whose backward reads the output beside it."""
+        if call.packet in INPUT_KEPT and torch.is_grad_enabled() and call.tensors[0].requires_grad:
+            if before := self._kept.pop(self._key(call.out[0]), None):
+                before.until = len(self.timeline)
+            if block := self._blocks.get(self._key(call.tensors[0])):
+                kept = KeptInput(self._places[block], call.name if block.category == "temporary" else "")
+                self._kept[self._key(call.out[0])] = kept
+                self.since_2020.kept.append(kept)
+        if call.packet in INPUT_KEPT.values():
+            self._read = self._kept.pop(self._key(call.tensors[1]), None)
 
     def _settle_sum(self) -> None:
         if self._sum is None:
             return
-        first, total = self._sum
-        self._sum = None
+        (first, total, is_of_gradients), self._sum = self._sum, None
         step = len(self.timeline) - 1
         if first.died == step + 1:
+            if is_of_gradients:
+                self.since_2020.sums.append((step, self._places[first], self._places[total], total.bytes))
             first.died = step
             total.reused = True
             self.timeline[step].live_bytes -= total.bytes

@@ -76,6 +76,13 @@ def test_a_block_runs_as_often_for_three_devices_as_for_one(key: str, passes: li
     assert passes.count(name) == PASSES * (1 + len(DEVICES))
 
 
+def test_the_peak_under_the_pytorch_of_2020_is_read_off_the_pass_of_today(passes: list[str]) -> None:
+    metrics = ["params", "macs", "memory", "memory_2020"]
+    case = Case("ham_nmf", registry.get("ham_nmf").reference, {}, (1, 32, 6, 5), device="meta")
+    told(MeasureCase(case, Measure(), metrics))
+    assert passes.count(type(registry.get("ham_nmf").build(32)).__name__) == PASSES
+
+
 def test_a_block_that_draws_its_structure_runs_for_each_device_and_says_so_there(
     passes: list[str], tmp_path: Path
 ) -> None:
