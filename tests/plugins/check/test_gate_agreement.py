@@ -460,7 +460,7 @@ class Mine(Base):
 def test_a_module_that_neither_side_can_load_is_not_compared(
     compare: Compare, broken: str, inconclusive_is: Any, code: int
 ) -> None:
-    """Whether its constructor is its own, which is read without loading it, or that of another class."""
+    """The constructor is its own, which is read without loading it, or that of another class."""
     result = compare(broken, broken + "TIMES = 1\n", inconclusive_is=inconclusive_is)
     assert (result.compared, result.exit_code) == (0, code)
     said = " ".join([*result.notes, *(row.reason for row in result.rows), *(each.reason for each in result.outputs)])
