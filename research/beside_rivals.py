@@ -103,7 +103,6 @@ class Tools:
         (folder / "benchmarks").mkdir()
         (folder / "benchmarks" / "__init__.py").touch()
         (folder / "benchmarks" / "bench.py").write_text(BENCH_ASV, encoding="utf-8")
-        self.run(str(self.python), "-m", "asv", "machine", "--yes", "--machine", "here", must=True)
 
     def run(
         self, *command: str, cwd: Path | None = None, tree: Path | None = None, must: bool = False
@@ -133,6 +132,7 @@ class Tools:
         (folder / "benchmarks").symlink_to(self.folder / "benchmarks")
         (folder / "asv.conf.json").write_text(ASV_CONFIG.format(tree=tree), encoding="utf-8")
         command = [str(self.python), "-m", "asv"]
+        self.run(*command, "machine", "--yes", "--machine", "here", cwd=folder, must=True)
         hashes = self.run("git", "log", "--format=%H", cwd=tree).stdout.split()
         for commit, version in zip(hashes, (tree, self.base), strict=True):
             same = ["--environment", f"existing:{self.python}", "--machine", "here", "--set-commit-hash", commit]
