@@ -10,6 +10,8 @@ FEW: dict[str, dict[str, Any]] = {
     "aspp": {"width": 8},
     "rope_attention": {"head_width": 32},
     "hilo": {"head_width": 8},
+    "dat": {"group_width": 32},
+    "gated_delta": {"head_width": 8},
 }
 
 CASES: list[tuple[str, Shape, dict[str, Any]]] = [
@@ -196,6 +198,10 @@ CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("deformable", (1, 8, 3, 5), {}),
     ("deformable", (2, 6, 4, 3), {"heads": 3, "points": 2}),
     ("deformable", (2, 8, 1, 1), {}),
+    ("dat", (2, 64, 3, 5), {}),
+    ("dat", (2, 8, 5, 4), {"head_width": 2, "group_width": 4, "kernel_size": 3, "offset_range": 2.0, "table_size": 3}),
+    ("dat", (1, 6, 1, 3), {"head_width": 3, "group_width": 3, "stride": 1, "table_size": 2}),
+    ("dat", (2, 8, 1, 1), {"head_width": 4, "group_width": 8, "offset_range": 1.0}),
     ("ttt", (2, 32, 3, 5), {}),
     ("ttt", (1, 6, 4, 3), {"head_width": 3}),
     ("ttt", (2, 4, 1, 1), {"head_width": 2}),
@@ -203,6 +209,10 @@ CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("ssd", (1, 4, 3, 3), {"head_width": 4, "d_state": 3, "chunk_size": 4}),
     ("ssd", (2, 6, 5, 4), {"head_width": 3, "d_conv": 2, "expand": 1, "chunk_size": 4, "bidirectional": False}),
     ("ssd", (2, 4, 1, 1), {"head_width": 8, "d_state": 2, "chunk_size": 2}),
+    ("gated_delta", (2, 8, 3, 5), {}),
+    ("gated_delta", (2, 4, 3, 4), {"heads": 2, "head_width": 3, "expand_v": 1, "d_conv": 2, "chunk_size": 4}),
+    ("gated_delta", (1, 8, 5, 2), {"heads": 1, "chunk_size": 2, "bidirectional": False}),
+    ("gated_delta", (2, 8, 1, 1), {"heads": 3, "chunk_size": 1}),
     ("ema_multiscale", (2, 64, 3, 5), {}),
     ("ema_multiscale", (1, 6, 4, 3), {"groups": 2}),
     ("ema_multiscale", (2, 4, 1, 1), {"groups": 2}),

@@ -3,10 +3,13 @@
 The functions are called as those of `reference_field`.
 """
 
+import math
+
 import torch
-from reference_attention import normalise, project
+from reference_attention import normalise, project, soft
 from reference_blocks import gelu, seen, sigmoid
 from reference_field import Named, Reference, attend, joined, window
+from reference_mixers import between
 from torch import Tensor
 
 
@@ -122,4 +125,68 @@ def shsa(p: Named, x: Tensor, training: bool, partial_dim: int = 0, qk_dim: int 
     return joined(normalise(p, "proj.1.bn", mixed, training), x)
 
 
-REFERENCES: dict[str, Reference] = {each.__name__: each for each in (lska, lsk, caa, ela, triplet, shsa)}
+def dat(
+    p: Named,
+    x: Tensor,
+    training: bool,
+    head_width: int = 32,
+    group_width: int = 64,
+    kernel_size: int = 5,
+    stride: int = 2,
+    offset_range: float = -1.0,
+    table_size: int = 14,
+) -> Tensor:
+    height, width = x.shape[2:]
+    rows, columns = -(-height // stride), -(-width // stride)
+    last = [max(side - 1, 1) for side in (height, width, rows, columns)]
+    assert p["conv_offset.0.weight"].shape[2] == kernel_size
+    out = []
+    for image in x.flatten(2):
+        query = project(p, "proj_q", image)
+        places, samples = [], []
+        for own, read in zip(query.split(group_width), image.split(group_width), strict=True):
+            made = seen(own, height, width, p, "conv_offset.0").reshape(-1, height, width)[:, ::stride, ::stride]
+            made = made.flatten(1) - made.flatten(1).mean(0)
+            made = made / torch.sqrt((made**2).mean(0) + 1e-5)
+            made = gelu(made * p["conv_offset.1.norm.weight"][:, None] + p["conv_offset.1.norm.bias"][:, None])
+            offsets = p["conv_offset.3.weight"][:, :, 0, 0] @ made  # (y, x)
+            centre = [
+                [2 * (i + 0.5) / last[2] - 1, 2 * (j + 0.5) / last[3] - 1] for i in range(rows) for j in range(columns)
+            ]
+            middles = torch.tensor(centre, dtype=x.dtype).T
+            if offset_range < 0:
+                place = (middles + offsets).clamp(-1, 1)
+            else:
+                steps = torch.tensor([[1 / last[2]], [1 / last[3]]], dtype=x.dtype)
+                place = middles + torch.tanh(offsets) * offset_range * steps
+            places.append(place)
+            cells = read.reshape(-1, height, width)
+            samples.append(
+                torch.stack(
+                    [between(cells, (y + 1) / 2 * (height - 1), (x_ + 1) / 2 * (width - 1)) for y, x_ in place.T], 1
+                )
+            )
+        sampled = torch.cat(samples)
+        maps = [
+            each.split(head_width) for each in (query, project(p, "proj_k", sampled), project(p, "proj_v", sampled))
+        ]
+        context = []
+        for head, (q, k, v) in enumerate(zip(*maps, strict=True)):
+            table, place = p["rpe_table"][head : head + 1], places[head * head_width // group_width]
+            columns_ = []
+            for number in range(height * width):
+                row, column = divmod(number, width)
+                apart = [2 * row / last[0] - 1, 2 * column / last[1] - 1]
+                bias = [
+                    between(
+                        table, *(((own - far) / 2 + 1) * (table_size - 1) for own, far in zip(apart, each, strict=True))
+                    )
+                    for each in place.T
+                ]
+                columns_.append(v @ soft(k.T @ q[:, number] / math.sqrt(head_width) + torch.cat(bias)))
+            context.append(torch.stack(columns_, dim=1))
+        out.append(project(p, "proj_out", torch.cat(context)))
+    return joined(out, x)
+
+
+REFERENCES: dict[str, Reference] = {each.__name__: each for each in (lska, lsk, caa, ela, triplet, shsa, dat)}

@@ -1,5 +1,7 @@
 """The modules with states once more, from their equations, position by position: a yardstick for the tests."""
 
+import math
+
 import torch
 from reference_attention import project
 from reference_field import Named, Reference, joined, window
@@ -122,4 +124,50 @@ def bi_wkv(p: Named, x: Tensor, training: bool) -> Tensor:
     return joined(out, x)
 
 
-SCAN_REFERENCES: dict[str, Reference] = {each.__name__: each for each in (ss2d, vim, nc_ssd, bi_wkv)}
+def gated_delta(
+    p: Named,
+    x: Tensor,
+    training: bool,
+    heads: int = 6,
+    head_width: int = 0,
+    expand_v: int = 2,
+    d_conv: int = 4,
+    chunk_size: int = 64,
+    bidirectional: bool = True,
+) -> Tensor:
+    """Position by position, whatever the chunks."""
+    width = head_width or x.shape[1] // 8
+    shapes = {"q": width, "k": width, "v": expand_v * width}
+
+    def direction(maps: dict[str, Tensor], end: str) -> Tensor:
+        made = {}
+        for name, size in shapes.items():
+            taps = p[f"{name}_conv1d{end}.weight"][:, 0]
+            assert taps.shape[1] == d_conv
+            padded = torch.cat([torch.zeros(len(taps), d_conv - 1, dtype=x.dtype), maps[name]], dim=1)
+            seen = [silu((padded[:, t : t + d_conv] * taps).sum(1)) for t in range(maps[name].shape[1])]
+            made[name] = torch.stack(seen).reshape(-1, heads, size)  # [n, heads, size]
+        query, key = (made[name] / torch.sqrt((made[name] ** 2).sum(2, keepdim=True) + 1e-6) for name in "qk")
+        decay = torch.exp(-torch.exp(p[f"A{end}_log"]) * softplus(maps["a"].T + p[f"dt_bias{end}"]))
+        enter = 1 / (1 + torch.exp(-maps["b"].T))
+        read = []
+        state = torch.zeros(heads, width, expand_v * width, dtype=x.dtype)
+        for t in range(len(query)):
+            state = decay[t, :, None, None] * state
+            missing = made["v"][t] - (key[t, :, :, None] * state).sum(1)
+            state = state + key[t, :, :, None] * (enter[t, :, None] * missing)[:, None]
+            read.append((query[t, :, :, None] * state).sum(1) / math.sqrt(width))
+        return torch.stack(read)
+
+    out = []
+    for image in x.flatten(2):
+        maps = {name: project(p, f"{name}_proj", image) for name in "qkvab"}
+        read = direction(maps, "")
+        if bidirectional:
+            read = (read + direction({name: each.flip(1) for name, each in maps.items()}, "_b").flip(0)) / 2
+        read = read / torch.sqrt((read**2).mean(2, keepdim=True) + 1e-5) * p["o_norm.weight"]
+        out.append(project(p, "o_proj", read.flatten(1).T * silu(project(p, "g_proj", image))))
+    return joined(out, x)
+
+
+SCAN_REFERENCES: dict[str, Reference] = {each.__name__: each for each in (ss2d, vim, nc_ssd, bi_wkv, gated_delta)}

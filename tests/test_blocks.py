@@ -34,6 +34,8 @@ PARAMS = {
     "hilo": (14_592, 248_832, 993_280),
     "hypergraph": (95_808, 1_513_728, 6_042_112),
     "shsa": (4_925, 70_972, 279_037),
+    "dat": (20_018, 270_920, 1_064_208),
+    "gated_delta": (26_920, 402_520, 1_591_448),
     "focal": (19_011, 272_643, 1_069_571),
     "cbam": (680, 8_564, 33_412),
     "coord": (1_688, 6_680, 25_648),
@@ -186,6 +188,22 @@ LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
         "input_proj": (64, 64),
         "output_proj": (64, 64),
     },
+    "dat": {
+        "conv_offset.0": (64, 1, 5, 5),
+        "conv_offset.1.norm": (64,),
+        "conv_offset.3": (2, 64, 1, 1),
+        **{f"proj_{each}": (64, 64, 1, 1) for each in ("q", "k", "v", "out")},
+    },
+    "gated_delta": {
+        **{f"{name}_proj": (size, 64) for name, size in zip("qkvabg", (48, 48, 96, 6, 6, 96), strict=True)},
+        **{
+            f"{name}_conv1d{end}": (size, 1, 4)
+            for end in ("", "_b")
+            for name, size in (("q", 48), ("k", 48), ("v", 96))
+        },
+        "o_norm": (16,),
+        "o_proj": (64, 96),
+    },
 }
 # Parameters beside the layers.
 OTHERS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -198,6 +216,8 @@ OTHERS: dict[str, dict[str, tuple[int, ...]]] = {
     "dcnv2": {"weight": (64, 64, 3, 3), "bias": (64,)},
     "cga": {"attention_biases": (4, 49)},
     "hypergraph": {"m.hgnn.edge_generator.prototype_base": (8, 64)},
+    "dat": {"rpe_table": (2, 27, 27)},
+    "gated_delta": dict.fromkeys(("dt_bias", "A_log", "dt_bias_b", "A_b_log"), (6,)),
     "ssd": dict.fromkeys(("dt_bias", "A_log", "D", "dt_bias_b", "A_b_log", "D_b"), (2,)),
 }
 WITHOUT_BIAS = {
@@ -216,6 +236,8 @@ WITHOUT_BIAS = {
     "eca": {"conv"},
     "area": {"qkv.conv", "pe.conv", "proj.conv"},
     "ssd": {"in_proj", "norm", "out_proj"},
+    "dat": {"conv_offset.3"},
+    "gated_delta": set(LAYERS["gated_delta"]),
 }
 
 

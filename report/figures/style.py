@@ -25,15 +25,15 @@ class Look:
     marker: str
 
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "d", "h", "H", "8", "4")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "d", "h", "H", "8", "4", "3", "2", "1")
 # The colour of a family (`family` of its registration), and the markers of its members in turn.
 # Colours: Okabe and Ito, Color Universal Design (2008), without yellow and black, a purple of Paul Tol's (2021), and a
 # violet, an olive and a brown that differ from them; each is visible on white and on black.
 # Markers: such that two modules with the same one differ in grey and to colour-blind readers.
 FAMILIES = {
     "attention": Look("#0072B2", "vs^>h4"),
-    "sparse attention": Look("#56B4E9", "ss^D48D4XX8P>dd"),
-    "linear attention": Look("#009E73", "DPX<H>8dhosH"),
+    "sparse attention": Look("#56B4E9", "ss^D48D4XX8P>dd112"),
+    "linear attention": Look("#009E73", "2PX<H>8dhosHD"),
     "channel attention": Look("#8844EE", "PX"),
     "pyramid": Look("#E69F00", "P<h><"),
     "matrix decomposition": Look("#D55E00", "Hs^D"),

@@ -303,7 +303,7 @@ SHAPES = [(1, 512, 128, 128), (2, 64, 12, 10), (3, 32, 9, 11)]
 
 # Of a scan's backward pass a convention is counted (tests/test_scan.py), of attention with a learned bias that of fused
 # kernels, which the CPU has none of.
-BY_CONVENTION = ("bi_wkv", "ss2d", "vim", "ssd", "swin", "grid")
+BY_CONVENTION = ("bi_wkv", "ss2d", "vim", "ssd", "swin", "grid", "dat")
 
 
 @pytest.mark.parametrize("name", [each for each in registry.names() if each not in BY_CONVENTION])

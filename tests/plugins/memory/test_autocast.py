@@ -197,7 +197,7 @@ def test_the_last_argument_is_cast_first(dtype: torch.dtype) -> None:
 
 MARKED = {
     *("linear", "lite_mla", "mhsa", "sra", "area", "swin", "grid", "shsa", "triplet", "cga", "hilo", "rope_attention"),
-    "bra",
+    *("bra", "dat"),
 }
 
 

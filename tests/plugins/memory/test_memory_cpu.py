@@ -68,7 +68,7 @@ MARKED_IN_HALF = {  # in inference, in training
     **dict.fromkeys(("mhsa", "sra", "hilo", "rope_attention", "bra"), ([FUSED], [FUSED, f"{FUSED}_backward"])),
     "area": ([FUSED], [FUSED, "aten.native_batch_norm_backward", f"{FUSED}_backward"]),
     # No fused kernel of the CPU takes a bias that is trained.
-    **dict.fromkeys(("swin", "grid"), ([FUSED], [])),
+    **dict.fromkeys(("swin", "grid", "dat"), ([FUSED], [])),
 }
 
 
