@@ -23,9 +23,10 @@ def in_2020(profile: MemoryProfile) -> MemoryProfile:
         first.died, total.reused, total.bytes = at + 1, False, size
     for kept in since.kept:
         block = made[kept.block]
-        if block.died is not None and (kept.until is None or kept.until > block.died):
-            add(block.bytes, block.died, kept.until)
-            block.died = kept.until
+        until = made[kept.output].died if kept.until is None else kept.until
+        if block.died is not None and (until is None or until > block.died):
+            add(block.bytes, block.died, until)
+            block.died = until
     for kept in reversed(since.kept):  # the first of several saved it
         if kept.saved_by:
             block = made[kept.block]

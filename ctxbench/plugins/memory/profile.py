@@ -93,12 +93,13 @@ class Group:
 
 @dataclass
 class KeptInput:
-    """An input that autograd kept beside an output until PyTorch 1.10: up to step `until`, None: to the pass's end.
+    """An input that autograd kept beside an output until PyTorch 1.10: up to step `until`, None: as long as that lasts.
 
-    `block` is its place among the allocations.
+    `block` and `output` are their places among the allocations.
     """
 
     block: int
+    output: int
     saved_by: str
     until: int | None = None
 

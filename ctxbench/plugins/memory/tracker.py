@@ -262,10 +262,11 @@ class Tracker(Recorder):
     def _note_kept(self, call: Call) -> None:
         """Note an input that autograd kept, and the call whose backward reads the output beside it."""
         if call.packet in INPUT_KEPT and torch.is_grad_enabled() and call.tensors[0].requires_grad:
-            if before := self._kept.pop(self._key(call.out[0]), None):
-                before.until = len(self.timeline)
-            if block := self._blocks.get(self._key(call.tensors[0])):
-                kept = KeptInput(self._places[block], call.name if block.category == "temporary" else "")
+            one, output = (self._blocks.get(self._key(each)) for each in (call.tensors[0], call.out[0]))
+            self._kept.pop(self._key(call.out[0]), None)
+            if one and output:
+                saved_by = call.name if one.category == "temporary" else ""
+                kept = KeptInput(self._places[one], self._places[output], saved_by)
                 self._kept[self._key(call.out[0])] = kept
                 self.since_2020.kept.append(kept)
         if call.packet in INPUT_KEPT.values():
