@@ -213,8 +213,35 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 
 # Blocks that came after the rules.
 LATER = (
-    *("area", "caa", "deformable", "dwconv", "eca", "ela", "ema_multiscale", "gated_cnn", "grid", "lsk", "lska"),
-    *("neighborhood", "pool", "shsa", "simam", "ssd", "swin", "triplet", "ttt"),
+    *(
+        "area",
+        "bra",
+        "caa",
+        "cga",
+        "dcnv3",
+        "deformable",
+        "dwconv",
+        "eca",
+        "ela",
+        "ema_multiscale",
+        "gated_cnn",
+        "grid",
+    ),
+    *(
+        "hilo",
+        "hypergraph",
+        "lsk",
+        "lska",
+        "mlca",
+        "neighborhood",
+        "pool",
+        "rope_attention",
+        "shsa",
+        "simam",
+        "ssd",
+        "swin",
+    ),
+    *("triplet", "ttt"),
 )
 # The module of `own_modules.py` that rules were corrected by.
 SEEN = "Recurrent"

@@ -1,7 +1,7 @@
 """Networks of papers of 2025 and 2026, by their own public code in clones below $PAPERS, for the tables in papers/.
 
-Of `mamba_ssm`, whose kernels need CUDA, there are stand-ins with its documented layers, which scan nothing: `fused` has
-the path that calls one kernel for all, and no layer.
+Of `mamba_ssm`, whose kernels need CUDA, there is a stand-in with its documented layers, which scans nothing. That a
+kernel runs in the place of these layers is a state of a counter, which knows them by the name of their class.
 """
 
 import importlib
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 
-class MambaLayers(nn.Module):
+class Mamba(nn.Module):
     """Layers of Mamba; by its slow path, which uses the weights of two of them without calling these."""
 
     def __init__(self, d_model: int, d_state: int = 16, d_conv: int = 4, expand: int = 2, **others: Any) -> None:
@@ -41,15 +41,6 @@ class MambaLayers(nn.Module):
         return found
 
 
-class FusedMamba(MambaLayers):
-    """The same by one kernel behind the first product: the rest of its work is in no figure."""
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map [B, N, C] to [B, N, C]."""
-        x, gate = (self.in_proj.weight @ tokens.transpose(1, 2)).chunk(2, 1)
-        return (x + gate).transpose(1, 2)[..., : tokens.shape[2]]
-
-
 def imported(folder: str, name: str, **stand_ins: ModuleType) -> Any:
     """A module of a clone; `stand_ins` take the place of packages that it imports."""
     place = str(Path(os.environ["PAPERS"]) / folder)
@@ -61,21 +52,21 @@ def imported(folder: str, name: str, **stand_ins: ModuleType) -> Any:
         sys.path.remove(place)
 
 
-def _with_mamba(folder: str, name: str, is_fused: bool) -> Any:
+def _with_mamba(folder: str, name: str) -> Any:
     """A module that imports `mamba_ssm`, with the stand-in."""
     module = ModuleType("mamba_ssm")
-    module.Mamba = FusedMamba if is_fused else MambaLayers  # type: ignore[attr-defined]  # a new module has none
+    module.Mamba = Mamba  # type: ignore[attr-defined]  # a new module has none
     return imported(folder, name, mamba_ssm=module)
 
 
-def mamba_lite(fused: bool = True) -> nn.Module:
+def mamba_lite() -> nn.Module:
     """MambaLiteUNet of its default widths."""
-    return _network(_with_mamba("MambaLiteUNet", "models.MambaLiteUNet", fused).MambaLiteUNet())
+    return _network(_with_mamba("MambaLiteUNet", "models.MambaLiteUNet").MambaLiteUNet())
 
 
-def ultra_lbm(fused: bool = True, multiplier: float = 1.0) -> nn.Module:
+def ultra_lbm(multiplier: float = 1.0) -> nn.Module:
     """UltraLBM-UNet; T has half of the channels."""
-    code = _with_mamba("UltraLBM-UNet", "models.UltraLBM_UNet", fused)
+    code = _with_mamba("UltraLBM-UNet", "models.UltraLBM_UNet")
     return _network(code.UltraLBM_UNet(channel_multiplier=multiplier))
 
 
@@ -101,6 +92,24 @@ def recnext(name: str = "m0") -> nn.Module:
     network = _network(getattr(code, f"recnext_{name}")(num_classes=1000))
     imported("RecNeXt", "utils").replace_batchnorm(network)
     return network
+
+
+def deimv2(name: str = "hgnetv2_atto") -> nn.Module:
+    """DEIMv2 of a size as its get_info.py counts it: as deployed. Its logs, data and counter are absent."""
+    absent = {each: _Absent(each) for each in ("calflops", "torch.utils.tensorboard", "engine.data")}
+    code = imported("DEIMv2", "engine.core", **absent)
+    file = Path(os.environ["PAPERS"]) / "DEIMv2" / "configs" / "deimv2" / f"deimv2_{name}_coco.yml"
+    own = {"HGNetv2": {"pretrained": False}} if name.startswith("hgnetv2") else {}
+    return _network(code.YAMLConfig(str(file), **own).model.deploy())
+
+
+class _Absent(ModuleType):
+    """A module whose names are there, and nothing behind them."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return object
 
 
 def vit5(name: str = "small") -> nn.Module:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from ctxbench.base.texts import counted
-from ctxbench.plugins.audit.conventions import OF_PRODUCTS, PRODUCTS, TRIED, Changes, as_counted_by
+from ctxbench.plugins.audit.conventions import OF_PRODUCTS, PRODUCTS, Changes, as_counted_by
 from ctxbench.plugins.audit.figure import PublishedFigure
 
 # A convention that the source does not name has to explain so many figures at least that its own does not.
@@ -49,11 +49,10 @@ def counters_of(figures: Sequence[PublishedFigure], other: Changes | None) -> li
             return found if rest else [other, *found]
     if not rest or not figures[0].tools or (_are_alike(rest) and len(rest) < len(figures)):
         return []
-    for each in figures:
-        each.recount.counts(each.case, TRIED[each.quantity].values())
-    ways = figures[0].tried if _are_alike(figures) else figures[0].tools
+    tried = dict.fromkeys(changes for each in figures for changes in each.tried)
+    ways = tried if _are_alike(figures) else [changes for changes in tried if changes in figures[0].tools]
     equal = {changes: [each for each in figures if each.fits(changes)] for changes in ways}
-    most = max(map(len, equal.values()))
+    most = max(map(len, equal.values()), default=0)
     if most <= max(len(figures) / 2, len(figures) - len(rest)):
         return []
     best = {changes: own for changes, own in equal.items() if len(own) == most}
@@ -109,7 +108,7 @@ def by_chance(figures: Sequence[PublishedFigure]) -> tuple[int, int]:
     """
     different = {each.count(()): each for each in figures}.values()
     ranges = [_near(each) for each in different]
-    would = {tuple(each.digits(changes) for each in different) for changes in figures[0].tried}
+    would = {tuple(each.digits(changes) for each in different) for changes in figures[0].known}
     hits = [each for each in would if all(digits in near for digits, near in zip(each, ranges, strict=True))]
     return len(hits), math.prod(map(len, ranges))
 

@@ -21,15 +21,6 @@ TOOLS = {
         ("params", [each for each in readings() if not each.endswith(NO_GRAD)]),
     )
 }
-# A figure is tried with these: of the states with no-grad alone, and without a version whose rules another one has.
-TRIED = {
-    quantity: {
-        name: count
-        for name, count in counts.items()
-        if "+" not in name.removesuffix(NO_GRAD) and name != "ultralytics-thop@2.1.6"
-    }
-    for quantity, counts in TOOLS.items()
-}
 PRODUCTS = "matrix products and convolutions alone"
 # The counter of PyTorch itself, which counts these but for those that it does not see.
 OF_PRODUCTS = "flop-counter-mode@2.13.0"
@@ -133,13 +124,21 @@ def of_tools(own: Convention) -> dict[Changes, Convention]:
     """The conventions of other counters: what they print, and of MACs also twice that, or half of FLOPs."""
     return {
         (as_counted_by(name), *filter(None, [operations])): replace(own, instead=count, scale=scale)
-        for name, count in TRIED.get(own.quantity, {}).items()
+        for name, count in TOOLS.get(own.quantity, {}).items()
         for operations, scale in (_HALVES if own.quantity == "macs" and unit_of(name) == "FLOPs" else _scales(own))
     }
 
 
 def as_counted_by(tool: str) -> str:
     return f"as {tool} counts"
+
+
+def without_state(changes: Changes) -> Changes:
+    """The convention of a counter's version, of that in one of its states."""
+    return tuple(_WITHOUT_STATE.get(each, each) for each in changes)
+
+
+_WITHOUT_STATE = {as_counted_by(name): as_counted_by(name.partition("+")[0]) for name in readings()}
 
 
 def _scales(own: Convention) -> list[tuple[str, Fraction]]:

@@ -10,7 +10,7 @@ from ctxbench.model.case import Case
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import Printed
-from ctxbench.plugins.audit.conventions import TOOLS, TRIED, Changes, Convention, of_tools, others
+from ctxbench.plugins.audit.conventions import TOOLS, Changes, Convention, of_tools, others, without_state
 from ctxbench.plugins.audit.recount import Recount
 from ctxbench.plugins.audit.recounted import Alternative, sizes
 from ctxbench.plugins.macs.tools import full_name
@@ -74,11 +74,20 @@ class PublishedFigure:
         return full_name(named) if named else ""
 
     @cached_property
-    def tried(self) -> Mapping[Changes, Fraction]:
+    def known(self) -> Mapping[Changes, Fraction]:
         """Numbers under each other convention and by each other counter, where they are known."""
-        self.recount.counts(self.case, TRIED.get(self.quantity, {}).values())
+        self.recount.counts(self.case, TOOLS.get(self.quantity, {}).values())
         found = {changes: self.counted(each) for changes, each in {**self.others, **self.tools}.items()}
         return {changes: value for changes, value in found.items() if value is not None}
+
+    @cached_property
+    def tried(self) -> Mapping[Changes, Fraction]:
+        """The same, without the states of a counter that change nothing here."""
+        return {
+            changes: value
+            for changes, value in self.known.items()
+            if (plain := without_state(changes)) == changes or value != self.known.get(plain)
+        }
 
     @cached_property
     def missing(self) -> str:
@@ -119,9 +128,9 @@ class PublishedFigure:
     def digits(self, changes: Changes) -> int | None:
         """The count under one of the conventions as the digits of the figure would give it; None if it is not known."""
         convention = self.convention(changes)
-        if convention is None or changes not in self.tried:
+        if convention is None or changes not in self.known:
             return None
-        value = self.tried[changes] / self.printed.factor(convention.unit)
+        value = self.known[changes] / self.printed.factor(convention.unit)
         return round(value / self.printed.step - Fraction(convention.cut, 2))
 
     def is_printed(self, value: Fraction, powers: int = 0) -> bool:

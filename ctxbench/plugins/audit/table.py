@@ -1,10 +1,10 @@
 """An audit as a table, and in one sentence."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ctxbench.plugins.audit.conventions import TRIED
+from ctxbench.plugins.audit.conventions import TOOLS
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
 from ctxbench.plugins.audit.recounted import COUNTS, RecountedTable
 from ctxbench.table.table import Cell, Footnotes, Origin, Table, Tone, plain_table
@@ -52,7 +52,16 @@ def _left_out(findings: Sequence[AuditFinding]) -> list[str]:
 def _tried(findings: Sequence[AuditFinding]) -> list[str]:
     """A line for each quantity with a figure that is not reproduced, with the counters that were tried."""
     lost = dict.fromkeys(each.quantity for each in findings if each.verdict == Verdict.NOT_REPRODUCED)
-    return [f"Counters tried for {each}: {', '.join(TRIED[each])}." for each in lost if each in TRIED]
+    return [f"Counters tried for {each}: {_by_version(TOOLS[each])}." for each in lost if each in TOOLS]
+
+
+def _by_version(names: Iterable[str]) -> str:
+    """`thop@0.1.1 (also folded-norms), ...`: the names of counters, with the states of each version behind it."""
+    states: dict[str, list[str]] = {}
+    for name in names:
+        version, _, state = name.partition("+")
+        states.setdefault(version, []).extend([state] * bool(state))
+    return ", ".join(f"{version} (also {', '.join(own)})" if own else version for version, own in states.items())
 
 
 def of_columns(findings: Sequence[AuditFinding]) -> list[str]:

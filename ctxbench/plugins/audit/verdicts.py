@@ -10,7 +10,7 @@ from ctxbench.base.texts import counted, listed
 from ctxbench.model.metric import Unit
 from ctxbench.model.published import Printed
 from ctxbench.plugins.audit.column import MOST_BY_CHANCE, chance, convention_of, counters_of, fitting, pairs_by_chance
-from ctxbench.plugins.audit.conventions import TOOLS, TRIED, Changes, as_counted_by
+from ctxbench.plugins.audit.conventions import TOOLS, Changes, as_counted_by
 from ctxbench.plugins.audit.differences import broken
 from ctxbench.plugins.audit.figure import PublishedFigure
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
@@ -94,16 +94,18 @@ def readings_of(recount: Recount) -> list[str]:
 
 def _printing(figures: Sequence[PublishedFigure]) -> list[str]:
     """The counters that print all of these figures."""
-    return [
-        name
-        for name in TRIED["macs"]
-        if all(any(figure.fits(changes) for changes in _ways(figure, name)) for figure in figures)
-    ]
+    return [name for name in _counters(figures) if all(any(map(each.fits, _ways(each, name))) for each in figures)]
+
+
+def _counters(figures: Sequence[PublishedFigure]) -> list[str]:
+    """The counters that these figures are tried with, in the states that change one of them."""
+    tried = {changes[0] for each in figures for changes in each.tried}
+    return [name for name in TOOLS["macs"] if as_counted_by(name) in tried]
 
 
 def _ways(figure: PublishedFigure, counter: str) -> list[Changes]:
-    """The conventions by which a counter counts a figure; a state prints the parameters of its version."""
-    name = counter.partition("+")[0] if figure.quantity == "params" else counter
+    """The conventions by which a counter counts a figure; without gradients it has the parameters of its version."""
+    name = counter if counter in TOOLS[figure.quantity] else counter.partition("+")[0]
     return [changes for changes in figure.tools if changes[0] == as_counted_by(name)]
 
 
@@ -118,10 +120,11 @@ def _by_one_counter(recount: Recount, row: str) -> str:
     both = [(as_counted_by(each),) for each in _printing(figures)]
     if not both:
         return ""
-    near, all_near = pairs_by_chance(figures, [[_ways(each, name) for each in figures] for name in TRIED["macs"]])
+    counters = _counters(figures)
+    near, all_near = pairs_by_chance(figures, [[_ways(each, name) for each in figures] for name in counters])
     if Fraction(near, all_near) > MOST_BY_CHANCE:
         return ""
-    tried = f"{len(TRIED['macs'])} counters, versions and states tried, {len(both)} print both"
+    tried = f"{len(counters)} counters, versions and states tried, {len(both)} print both"
     return f"{_named(both)} ({tried}; {near} of the {all_near:,} pairs near these would fit one)"
 
 
@@ -184,7 +187,7 @@ class _Column:
         changes, own = self.changes, figure.fits(())
         if own and (not changes or figure.fits(changes)):
             return Verdict.EQUAL, ""
-        if figure.counter and figure.quantity == "params" and figure.fits((as_counted_by(figure.counter),)):
+        if figure.counter and figure.quantity == "params" and any(map(figure.fits, _ways(figure, figure.counter))):
             return Verdict.EQUAL, f"{as_counted_by(figure.counter)}, which the source names"
         if changes and figure.fits(changes):
             return Verdict.CONVENTION, _named(self.counters or [changes]) + self.chance

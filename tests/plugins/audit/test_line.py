@@ -31,6 +31,17 @@ class Net(nn.Module):
         return functional.linear(x.flatten(2).transpose(1, 2), self.hidden.weight)
 """
 
+OUTER = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.out = Mamba(), nn.Linear(333, 10, bias=False)
+
+    def forward(self, x):
+        return self.out(self.inner(x)).transpose(1, 2).reshape(1, 10, *x.shape[2:])
+"""
+
 
 @pytest.fixture
 def net(tmp_path: Path) -> str:
@@ -47,7 +58,7 @@ def test_a_line_is_matched_with_the_counters_that_print_it(net: str) -> None:
     assert params.why == macs.why
     assert params.why == (
         "as thop@0.1.1 counts or as thop-at-32@0.1.1 counts or as ultralytics-thop@2.0.0 counts or by 2 other readings "
-        "(29 counters, versions and states tried, 5 print both; 1 of the 30,711 pairs near these would fit one)"
+        "(23 counters, versions and states tried, 5 print both; 1 of the 30,711 pairs near these would fit one)"
     )
     assert (macs.counted, macs.verdict) == ("23.5930M", Verdict.CONVENTION)
     assert (
@@ -59,7 +70,7 @@ def test_a_line_is_matched_with_the_counters_that_print_it(net: str) -> None:
 def test_an_excuse_that_many_figures_get_is_none(net: str) -> None:
     (found,) = ctxbench.audit("macs=2M", of=net, shape=(1, 3, 64, 64)).value
     assert found.verdict == Verdict.NOT_REPRODUCED
-    words = "16 conventions and 58 readings of counters tried, 15 fit; 1 of the 1 figures near it would fit one"
+    words = "16 conventions and 46 readings of counters tried, 15 fit; 1 of the 1 figures near it would fit one"
     assert words in found.why
 
 
@@ -68,15 +79,26 @@ def test_two_figures_of_few_digits_are_evidence_together_where_one_counter_print
     assert {params.verdict, macs.verdict} == {Verdict.CONVENTION}
     assert params.why == macs.why
     assert params.why.endswith(
-        "(29 counters, versions and states tried, 5 print both; 1 of the 27 pairs near these would fit one)"
+        "(23 counters, versions and states tried, 5 print both; 1 of the 27 pairs near these would fit one)"
     )
+
+
+def test_a_state_that_alone_prints_a_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(NET.replace("class Net(nn.Module)", "class Mamba(nn.Module)") + OUTER)
+    params, macs = ctxbench.audit("3.330K,0.2131M", of=f"{path}:Net", shape=(1, 3, 8, 8)).value
+    assert {params.verdict, macs.verdict} == {Verdict.CONVENTION}
+    assert params.why.startswith("as thop@0.1.1+fused-mamba counts (")  # 3,330 weights of `out`, at 64 positions
 
 
 def test_a_figure_that_is_not_reproduced_comes_with_what_was_tried(net: str) -> None:
     found = ctxbench.audit("params=3.21K", of=net, shape=(1, 3, 64, 64))
     assert found.value[0].verdict == Verdict.NOT_REPRODUCED
-    assert found.value[0].why == "x0.56 of the count; none of 10 conventions and 19 readings of counters is nearer"
-    assert any(line.startswith("Counters tried for params: thop@0.1.1, ") for line in found.tables[0].caption)
+    assert found.value[0].why == "x0.56 of the count; none of 10 conventions and 20 readings of counters is nearer"
+    assert any(
+        line.startswith("Counters tried for params: thop@0.1.1 (also folded-norms, fused-mamba), ")
+        for line in found.tables[0].caption
+    )
 
 
 def test_the_parameters_of_a_counter_that_the_source_names_are_equal(net: str) -> None:

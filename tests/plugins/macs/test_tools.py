@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench import registry
@@ -188,6 +188,26 @@ class Counted(Twice):
     def forward(self, x):  # type: ignore[no-untyped-def]  # counted by its calls
         type(self).runs += 1
         return self.conv(self.conv(x))
+
+
+class Named(nn.Module):
+    """Attention whose last input is given by its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.flatten(2).transpose(1, 2)
+        found: Tensor = self.attention(tokens, tokens, value=tokens)[0]
+        return found
+
+
+def test_inputs_that_are_given_by_name_are_no_number_where_a_rule_reads_them() -> None:
+    calls = Calls(Named(), (1, 8, 4, 4))
+    with pytest.raises(UncountableError, match="inputs of a MultiheadAttention are given by name"):
+        reading("ptflops@0.7").count(calls)
+    assert reading("ultralytics-thop@2.1.6").count(calls) == 9696  # as its package prints
 
 
 def test_each_input_runs_once_and_one_that_is_not_taken_is_a_sentence() -> None:

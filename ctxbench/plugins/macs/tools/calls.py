@@ -66,8 +66,15 @@ class LayerCall:
     @property
     def input(self) -> Tensor:
         """Its first argument."""
-        found: Tensor = self.inputs[0]
+        found: Tensor = self.given(1)[0]
         return found
+
+    def given(self, number: int) -> Sequence[Any]:
+        """Its first arguments. UncountableError where fewer are given by their place."""
+        if len(self.inputs) < number:
+            kind = type(self.layer).__name__
+            raise UncountableError(f"inputs of a {kind} are given by name, which the rules of counters do not read")
+        return self.inputs[:number]
 
 
 @dataclass(frozen=True, eq=False)

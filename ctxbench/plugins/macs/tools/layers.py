@@ -151,7 +151,7 @@ def recurrent(times: int, of_lstm: int) -> LayerRule:
 
 def attention_and_biases(call: LayerCall) -> int:
     """Projections with biases, the scale of the query, both products, the softmax."""
-    layer, (query, key, value) = call.layer, call.inputs[:3]
+    layer, (query, key, value) = call.layer, call.given(3)
     axis = 1 if layer.batch_first else 0
     affinity = query.numel() * key.shape[axis]  # multiply-accumulates of all heads
     biases = layer.in_proj_bias is not None
@@ -163,7 +163,7 @@ def attention_and_biases(call: LayerCall) -> int:
 def attention(call: LayerCall) -> int:
     """Projections without biases, both products, three operations for each element of the softmax but one a row."""
     layer: Any = call.layer
-    query, key = call.inputs[:2]
+    query, key = call.given(2)
     own, others = (each.shape[-2 if layer.batch_first or each.dim() == 2 else 0] for each in (query, key))
     batch = 1 if query.dim() == 2 else query.shape[0 if layer.batch_first else 1]
     seen = others + (layer.bias_k is not None) + layer.add_zero_attn
