@@ -54,7 +54,9 @@ class KeptOpen:
 class Forked(KeptOpen):
     """A fork server's stand-in in a source tree. Forks of the tests' own process would copy what tests have loaded."""
 
-    def __init__(self, tree: Path | None = None, static: bool = True, malloc: str = "keep") -> None:
+    def __init__(
+        self, tree: Path | None = None, static: bool = True, malloc: str = "keep", *, soon: bool = True
+    ) -> None:
         self.tree = tree or Path.cwd()
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:

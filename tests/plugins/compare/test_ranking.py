@@ -80,6 +80,7 @@ def test_a_ranking_shows_ratios_with_their_intervals() -> None:
         assert part in caption
 
 
+@pytest.mark.plugin("predict")
 @pytest.mark.parametrize("high", [3.9, 2.2])
 def test_a_predicted_time_of_which_too_little_is_known_is_in_no_cell_and_no_sentence(high: float) -> None:
     """Of `compare --for`; where the order is known nevertheless, the ratio stands with its band."""

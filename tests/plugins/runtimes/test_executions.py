@@ -101,7 +101,7 @@ def test_a_runtime_that_is_not_installed_is_named_with_the_command(
     monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None)
     with pytest.raises(
         Unsupported,
-        match=rf'{way.name} needs onnx .*: in the clone, pip install -c constraints.txt "\.\[{way.extra}\]"$',
+        match=rf'{way.name} needs onnx, .*: in the clone, pip install -c constraints.txt "\.\[{way.extra}\]"$',
     ):
         way.check(way.device_type, "float32", "contiguous")
 
