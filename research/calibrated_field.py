@@ -1,9 +1,9 @@
 """Calibrates this processor, measures blocks of the suite `field` on it, and writes both beside each other.
 
-Half of the blocks are of half A, which the kernels of `calibrate` were chosen on. Of half B (prediction_splits.toml)
-the times of `se` and `ham_nmf` were looked at then, and no others. Writes results/prediction/calibrated-xeon.csv, from
-which `make report` writes predict.md. It takes five minutes, with nothing else at work; a machine that is not idle is
-refused, and so is one on which the kernels take another time after the blocks than before. Nothing is written then.
+Earlier times of all these blocks were looked at when the kernels of `calibrate` were chosen. Writes
+results/prediction/calibrated-xeon.csv, from which `make report` writes predict.md. It takes five minutes, with nothing
+else at work; a machine that is not idle is refused, and so is one on which the kernels take another time after the
+blocks than before. Nothing is written then.
 Run: python research/calibrated_field.py
 """
 
