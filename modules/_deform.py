@@ -42,7 +42,7 @@ def widened(layer: nn.Linear | nn.Conv2d, x: Tensor) -> Tensor:
     x, weight, bias = x.to(wide), layer.weight.to(wide), layer.bias.to(wide)
     with without_autocast(x):
         if isinstance(layer, nn.Conv2d):
-            return functional.conv2d(x, weight, bias, padding=layer.padding, dilation=layer.dilation)
+            return functional.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)
         if isinstance(layer, ChannelLinear):
             return functional.conv2d(x, weight[:, :, None, None], bias)
         return functional.linear(x, weight, bias)

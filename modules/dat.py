@@ -15,6 +15,8 @@ from ctxbench.modules._checks import check_input, check_odd, check_positive
 from ctxbench.modules._layers import normalised, without_autocast
 from ctxbench.registry import register
 
+from ._deform import widened
+
 
 class ChannelNorm(nn.Module):
     """Layer normalisation over the channels of a map, which come last."""
@@ -88,8 +90,7 @@ class DeformableTransformerAttention(nn.Module):
         check_input(x, self.channels, "dat")
         wide = torch.promote_types(x.dtype, torch.float32)
         with without_autocast(x):
-            weight, bias = (part.to(wide) for part in self.proj_q.parameters())
-            query = functional.conv2d(x.to(wide), weight, bias)
+            query = widened(self.proj_q, x)
             places = self._places(query)  # [B g, m, 2]
             # on the CPU grid_sample reads wrong memory in half types (docs/upstream.md)
             maps = x.to(wide).reshape(len(places), -1, *x.shape[2:])
@@ -112,8 +113,7 @@ class DeformableTransformerAttention(nn.Module):
         layers: Any = self.conv_offset
         near, norm, act, last = layers
         made = query.reshape(query.size(0) * self.groups, -1, *query.shape[2:])
-        weight, bias = near.weight.to(made.dtype), near.bias.to(made.dtype)
-        made = functional.conv2d(made, weight, bias, near.stride, near.padding, groups=near.groups)
+        made = widened(near, made)
         rows, columns = (int(side) for side in made.shape[2:])
         row, column = (place + 0.5 / max(len(place) - 1, 1) for place in (_spread(rows, made), _spread(columns, made)))
         centre = _grid(row, column) / 0.5 - 1

@@ -215,15 +215,4 @@ def hypergraph(
     return joined(layer("cv3", both), x)
 
 
-def read_at(image: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """The value of [C, H, W] at a place in positions: bilinear, each of the four corners zero outside."""
-    height, width = image.shape[1:]
-    top, left = (math.floor(float(each)) for each in (down, right))
-    total = torch.zeros_like(image[:, 0, 0])
-    for row, column in ((top, left), (top, left + 1), (top + 1, left), (top + 1, left + 1)):
-        if 0 <= row < height and 0 <= column < width:
-            total = total + image[:, row, column] * (1 - (down - row).abs()) * (1 - (right - column).abs())
-    return total
-
-
 REFERENCES: dict[str, Reference] = {each.__name__: each for each in (hilo, mlca, cga, rope_attention, bra, hypergraph)}

@@ -5,9 +5,9 @@ The functions are called as those of `reference_field`.
 
 import torch
 from reference_attention import project
-from reference_backbones import read_at
 from reference_blocks import gelu, seen, sigmoid
 from reference_field import Named, Reference, joined, window
+from reference_mixers import between
 from torch import Tensor
 
 Taps = list[tuple[int, int]]
@@ -31,7 +31,7 @@ def taken(maps: Tensor, taps: Taps, offsets: Tensor, masks: Tensor, scale: float
             groups = []
             for own, places, weights in zip(maps, offsets[..., r * width + c], masks[..., r * width + c], strict=True):
                 read = [
-                    weight * read_at(own, r + (down + y) * scale, c + (right + x) * scale)
+                    weight * between(own, r + (down + y) * scale, c + (right + x) * scale)
                     for (right, down), (x, y), weight in zip(taps, places, weights, strict=True)
                 ]
                 groups.append(torch.stack(read, dim=1))
