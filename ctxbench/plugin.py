@@ -15,7 +15,7 @@ from typing import Any
 
 FOLDER = "ctxbench.plugins"
 # What plugins bring under a name, which must be that of one plugin alone.
-NAMED = ("commands", "functions", "questions", "notes", "extras")
+NAMED = ("commands", "functions", "questions", "notes", "extras", "keys")
 
 
 class PluginError(ValueError):
@@ -34,6 +34,19 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class SuiteKey:
+    """A key of suites, a list of texts, which `report` takes as an option in place of the suite's.
+
+    `modules`, as `file:name`, gives the modules that a text names, or raises UsageError. `metavar` and `help` are the
+    option's.
+    """
+
+    modules: str
+    metavar: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plugin:
     """All that the core knows of one capability. What is left out, it does not have.
 
@@ -48,8 +61,9 @@ class Plugin:
     # Asked for.
     commands: Mapping[str, Command] = field(default_factory=dict)
     functions: Mapping[str, str] = field(default_factory=dict)
-    # The folder, a package, of its suites.
+    # The folder, a package, of its suites, and the keys that it adds to suites.
     suites: str = ""
+    keys: Mapping[str, SuiteKey] = field(default_factory=dict)
     # Measured. `devices` names what knows devices that are not here, `counters` the values of `--counter`, `questions`
     # what a fresh process is asked, `preload` functions that are called before the fork, which start no thread and
     # touch no driver, `composites` sets of names of composite
@@ -147,9 +161,10 @@ def _check_types(declared: Any) -> None:
         kind = next(kind for kind in (str, Mapping, Sequence) if isinstance(getattr(empty, each.name), kind))
         if not isinstance(held, kind) or (kind is Sequence and isinstance(held, str)):
             raise TypeError(f"{each.name} is {type(held).__name__}, not {kind.__name__}")
-    for name, command in declared.commands.items():
-        if not isinstance(command, Command):
-            raise TypeError(f"commands[{name!r}] is {type(command).__name__}, not ctxbench.plugin.Command")
+    for entry, of in {"commands": Command, "keys": SuiteKey}.items():
+        for name, held in getattr(declared, entry).items():
+            if not isinstance(held, of):
+                raise TypeError(f"{entry}[{name!r}] is {type(held).__name__}, not ctxbench.plugin.{of.__name__}")
 
 
 def _check(found: Mapping[str, Plugin]) -> None:

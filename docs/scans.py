@@ -14,7 +14,7 @@ from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.crossover.crossover import CostsAtSize, crossover
-from ctxbench.plugins.crossover.table import Pairing, pairings, text_of
+from ctxbench.plugins.crossover.table import Pairing, pairings, pairs_of, text_of
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.memory.remedy import fused_scans
@@ -30,7 +30,7 @@ AtBest = Callable[[RecordRow], float]
 
 def compared(run: RunData) -> Iterator[tuple[str, str, Pairing]]:
     """Another block, what is equal, and the scan beside it: by default, and at the width with that one's parameters."""
-    for pair in run.crossover:
+    for pair in pairs_of(run):
         found = pairings(run.rows, [pair])
         least = min(map(_apart, found))
         for each in found:

@@ -154,8 +154,8 @@ def _data_address(content: bytes, kind: str) -> str:
 def _warnings(runs: Sequence[RunData], tables: Sequence[Table]) -> Iterator[str]:
     """Warnings for the reader: unfinished runs, and each footnote on our own numbers with its rows.
 
-    With several runs the first table compares them and each of the next is a run's own. Crossovers come last, with
-    their footnotes below them.
+    With several runs the first table compares them and each of the next is a run's own. The tables of
+    plugins come last, with their footnotes below them.
     """
     for run in runs:
         if run.unfinished:
@@ -182,7 +182,12 @@ def _concerned(table: Table) -> dict[int, dict[str, None]]:
 
 
 def report_command(
-    paths: Sequence[Path], out: Path, choice: Choice | None, crossover: Sequence[str], titles: bool, sheet: FigureSize
+    paths: Sequence[Path],
+    out: Path,
+    choice: Choice | None,
+    keys: Mapping[str, Sequence[str]],
+    titles: bool,
+    sheet: FigureSize,
 ) -> str:
     """The command that makes the report's page and figures again, in the folder where this one was given.
 
@@ -193,7 +198,8 @@ def report_command(
         parts += ["--modules", ",".join(choice.modules)]
     for shape in choice.shapes if choice else ():
         parts += ["--shape", shape.replace("x", ",")]
-    parts += ["--crossover", ",".join(crossover)] if crossover else []
+    for name, texts in keys.items():
+        parts += [f"--{name}", ",".join(texts)] if texts else []
     parts += ["--titles"] if titles else []
     parts += ["--width", f"{sheet.width:g}"] if sheet.width != PAGE.width else []
     return shlex.join([*parts, *([] if sheet.heading else ["--no-heading"])])

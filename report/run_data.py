@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from ctxbench.model.conditions import CONDITIONS, SHAPE, phrases
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantities
 from ctxbench.model.published import Published
-from ctxbench.model.suite_file import parse_pair
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import types
 from ctxbench.table.numbers import Numbers
@@ -39,13 +38,13 @@ class RunData:
     `every` has all hyper-parameters, `named` those of them that differ from the defaults in any row of the module, and
     `settings` the same as text. `name` is what figures and sentences call a module: its key or, with `titles`, its
     title, and its marks, such as that it is local. `added` is a published table that takes the place of the suite's; so
-    do `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
+    do the texts of `given` that of its keys of the same names.
     """
 
     folder: RunFolder
     rows: Sequence[RecordRow]
     added: Published | None = None
-    pairs: Sequence[str] = ()
+    given: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: RunFolder, titles: bool = False) -> "RunData":
@@ -101,10 +100,9 @@ class RunData:
         stored = self.definition.get("published")
         return self.added or (Published.model_validate(stored) if stored else None)
 
-    @property
-    def crossover(self) -> list[tuple[str, str]]:
-        """The pairs of modules whose crossovers are shown."""
-        return [parse_pair(text) for text in dict.fromkeys(self.pairs or self.definition.get("crossover") or ())]
+    def texts(self, key: str) -> list[str]:
+        """The texts of a key of suites that a plugin brings."""
+        return [*dict.fromkeys(self.given.get(key) or self.definition.get(key) or ())]
 
     @property
     def environment(self) -> Mapping[str, Any]:

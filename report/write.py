@@ -1,6 +1,6 @@
 """Writes a report: tables in every format, figures, and the page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def write_report(
     figures: Sequence[str] | None = None,
     choice: Choice | None = None,
     published: Published | None = None,
-    crossover: Sequence[str] = (),
+    keys: Mapping[str, Sequence[str]] | None = None,
     titles: bool = False,
     notes: str = "below",
     formats: Sequence[str] = (),
@@ -71,8 +71,8 @@ def write_report(
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
     `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
-    table of each run is written, too, and figures show its modules and inputs. The `published` table and the pairs
-    `crossover` (FIRST:SECOND) take the place of the runs' own. With `titles`, figures and sentences name modules by
+    table of each run is written, too, and figures show its modules and inputs. The `published` table and the texts of
+    `keys`, which plugins bring, take the place of the runs' own. With `titles`, figures and sentences name modules by
     title. `notes` says where the notes of LaTeX tables stand, one of `latex.NOTES`. Figures are written as SVG and as
     each of `formats`, of `kinds.WRITERS`, for the `sheet` that they are printed on. Only with `force` is a file
     replaced that no report wrote. `on_step` is told what is done next. UsageError for a damaged run, an unknown figure,
@@ -84,7 +84,7 @@ def write_report(
     for ending in formats:
         if ending not in WRITERS:
             raise unknown("format of figures", ending, WRITERS)
-    read = _read(runs, titles, published, crossover)
+    read = _read(runs, titles, published, keys or {})
     on_step("making the tables")
     tables, compact = _tables(read), _compact_tables(read, choice)
     panels = panels_of(read)
@@ -105,7 +105,7 @@ def write_report(
     for number, kind in enumerate(kinds, 1):
         on_step(f"drawing figure {number} of {len(kinds)}: {kind.name}")
         drawn.append(write_figure(chosen, kind, out / "figures", formats, sheet))
-    command = report_command(runs, out, choice, crossover, titles, sheet)
+    command = report_command(runs, out, choice, keys or {}, titles, sheet)
     disk.write(page, render_page(read, panels, tables, curves, drawn, command))
     pictures = [path for figure in drawn for path in figure.paths.values()]
     lines = [line for run in read for tell in loaded("lines") for line in tell(run)]
@@ -119,10 +119,12 @@ def write_report(
     return Report(page, (page, *written, *pictures), tuple(lines), tuple(hints))
 
 
-def _read(paths: Sequence[Path], titles: bool, published: Published | None, crossover: Sequence[str]) -> list[RunData]:
+def _read(
+    paths: Sequence[Path], titles: bool, published: Published | None, keys: Mapping[str, Sequence[str]]
+) -> list[RunData]:
     if not paths:
         raise UsageError("a report needs at least one run folder")
-    read = [replace(open_run(path, titles), added=published, pairs=crossover) for path in paths]
+    read = [replace(open_run(path, titles), added=published, given=keys) for path in paths]
     for run, path in zip(read, paths, strict=True):
         if not run.rows:
             raise UsageError(f"{path} holds no record yet; there is nothing to report")

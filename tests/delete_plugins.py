@@ -28,7 +28,7 @@ from import_rules import ROOT, folder_of, imported_plugins
 from tracked import copy_to, interpreter
 
 from ctxbench.base.code import without_docstrings
-from ctxbench.plugin import FOLDER, plugins
+from ctxbench.plugin import FOLDER, NAMED, plugins
 
 # What has the programs and tests that may go with a plugin.
 OUTSIDE = ("tests", "benchmarks", "research", "docs")
@@ -128,17 +128,16 @@ def importers(paths: Sequence[Path], stems: Set[str], gone: Set[str]) -> list[Pa
 
 
 def words(name: str) -> set[str]:
-    """The names that are a plugin's alone: columns, numbers, settings, commands, questions and codes of notes.
-
-    A name of one word, such as `check`, is left out: the core may mean something else by it.
+    """The names that are a plugin's alone: columns, numbers, settings, commands, questions, codes of notes, keys of
+    suites, and its own.
     """
     plugin = plugins()[name]
     metrics = [plugin.load(reference) for reference in plugin.metrics]
-    found = {*plugin.commands, *plugin.functions, *plugin.questions, *plugin.notes, *plugin.extras, *plugin.counters}
+    found = {name, *(key for kind in ("counters", *NAMED) for key in getattr(plugin, kind))}
     for metric in metrics:
         found |= {metric.name, *(each.name for each in metric.columns), *(each.key for each in metric.quantities)}
         found |= {*(metric.settings.model_fields if metric.settings else ())}
-    return {word for word in found if re.search("[_-]", word)}
+    return found
 
 
 def words_in(path: Path) -> set[str]:

@@ -223,9 +223,6 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
             HEAD + AXES + f"batch = {list(range(1, 1001))}\nthreads = {list(range(1, 501))}\n",
             "the grid has 1,000,000 cases, more than 10,000; shorten the lists",
         ),
-        ("crossover = ['sa']\n" + HEAD + AXES, "'crossover.0' is 'sa': 'sa' is not FIRST:SECOND"),
-        ("crossover = 'ham_nmf:sa'\n" + HEAD + AXES, "'crossover' is 'ham_nmf:sa'"),
-        ("crossover = ['ham_nmf:saa']\n" + HEAD + AXES, "crossover: unknown module 'saa'; did you mean 'sa'?"),
     ],
 )
 def test_a_malformed_suite_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:

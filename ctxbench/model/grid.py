@@ -14,7 +14,8 @@ from ctxbench.base import limits
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.case import EMPTY, Case, as_list
 from ctxbench.model.conditions import COLUMNS, CONDITIONS, check_product, to_columns
-from ctxbench.model.suite_file import COMPUTED, POINTS, SuiteFile, parse_pair
+from ctxbench.model.suite_file import COMPUTED, POINTS, SuiteFile
+from ctxbench.plugin import brought
 from ctxbench.registry.entry import Entry
 from ctxbench.registry.reference import Reference
 from ctxbench.registry.trust import said
@@ -108,10 +109,19 @@ class Suite:
         known = {entry.reference: entry for entry in (*registry.entries(), *entries)}.values()
         self._check_figures(known)
         self._check_exclude(known)
-        for name in (name for pair in self.file.crossover for name in parse_pair(pair)):
+        for key, name in self.named_in_keys():
             if name not in modules:
-                raise UsageError(f"{self.path}: crossover: {unknown('module', name, modules)}")
+                raise UsageError(f"{self.path}: {key}: {unknown('module', name, modules)}")
         return found
+
+    def named_in_keys(self) -> Iterator[tuple[str, str]]:
+        """The modules that keys of plugins name, each behind its key. UsageError for a text that names none."""
+        for plugin, (key, declared) in brought("keys"):
+            for place, text in enumerate(getattr(self.file, key)):
+                try:
+                    yield from ((key, name) for name in plugin.load(declared.modules)(text))
+                except UsageError as error:
+                    raise UsageError(f"{self.path}: key '{key}.{place}': {error}") from None
 
     def _check_figures(self, entries: Iterable[Entry]) -> None:
         """UsageError for a figure against a hyper-parameter that no module has."""

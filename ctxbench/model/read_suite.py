@@ -170,8 +170,10 @@ def _first_sentence(error: ValidationError, whole: type[BaseModel] = SuiteFile) 
             f" in [{'.'.join(names[:-1])}]" if names[:-1] else ""
         )
     if problem["type"] == "missing":
-        page = "suite-files" if whole is SuiteFile else "plugins/audit"
-        return f"the key {key!r} is missing; docs/{page}.md has an example with every key"
+        example = (
+            "docs/suite-files.md has an example with every key" if whole is SuiteFile else "see those in published/"
+        )
+        return f"the key {key!r} is missing; {example}"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if isinstance(problem["input"], dict):  # of a whole table, which is too long to print

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.errors import unknown
 from ctxbench.base.extras import with_science
 from ctxbench.model import metrics
 from ctxbench.model.case import STRICT, Measure, Minutes, OneOrMore, Share, WholeNumber, as_list
@@ -23,6 +23,7 @@ from ctxbench.model.conditions import CONDITIONS, SHAPE, Condition
 from ctxbench.model.hparams import flat
 from ctxbench.model.keys import HparamValues, QuantityKey, Scalar, ShapeKey
 from ctxbench.model.published import Published
+from ctxbench.plugin import brought
 
 # What a figure may stand against, besides hyper-parameters: what a case's input says.
 POINTS = ("positions", "batch", "channels")
@@ -59,7 +60,6 @@ def _axis(condition: Condition) -> Any:
 
 
 MetricName = Annotated[str, AfterValidator(_metric)]
-PairText = Annotated[str, AfterValidator(lambda text: ":".join(parse_pair(text)))]
 
 
 class _Strict(BaseModel):
@@ -102,6 +102,8 @@ def _conditions(values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+# Keys that plugins bring, for pydantic.
+KEYS: dict[str, Any] = {name: (list[str], []) for _, (name, _) in brought("keys")}
 _SETTINGS = [metric.settings for metric in metrics.metrics().values() if metric.settings]
 
 
@@ -155,8 +157,11 @@ def _settings(value: Any) -> dict[str, Any]:
     return flat(value)
 
 
-class SuiteFile(_Strict):
-    """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?
+_Keys: Any = create_model("_Keys", __base__=_Strict, **KEYS)
+
+
+class SuiteFile(_Keys, _Strict):  # type: ignore[misc]  # plugins bring keys
+    """The keys of a suite file; plugins add theirs.
 
     `published` is a table of the folder published/ by its name, a file of that form beside the suite, or the table.
 
@@ -175,7 +180,6 @@ class SuiteFile(_Strict):
     hparams: dict[str, Annotated[dict[str, HparamValues], BeforeValidator(_settings)]] = {}
     exclude: list[Annotated[dict[str, Scalar], AfterValidator(_conditions)]] = []
     cases: list[Annotated[dict[str, Scalar | list[Scalar]], AfterValidator(_conditions)]] = []
-    crossover: list[PairText] = []
     measure: MeasureTable = MeasureTable()
     gate: Gate = Gate()
     published: Published | None = None
@@ -188,13 +192,3 @@ class SuiteFile(_Strict):
             if names.count(name) > 1:
                 raise ValueError(f"two figures are called {name!r}")
         return self
-
-
-def parse_pair(text: str) -> tuple[str, str]:
-    """Two modules, named as in tables, from `FIRST:SECOND`. UsageError for anything else."""
-    parts = [part.strip() for part in text.split(":")]
-    if len(parts) != 2 or not all(parts):
-        raise UsageError(f"{text!r} is not FIRST:SECOND, such as ham_nmf:mhsa, with modules named as in the table")
-    if parts[0] == parts[1]:
-        raise UsageError(f"{text!r} names the same module twice; a crossover is between two modules")
-    return parts[0], parts[1]

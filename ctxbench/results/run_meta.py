@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from ctxbench.base.errors import UsageError
 from ctxbench.model.published import Published
+from ctxbench.model.suite_file import KEYS
 
 
 class _Part(BaseModel):
@@ -35,9 +36,11 @@ class _Sheet(_Part):
     title: str
 
 
-class _Definition(_Part):
+_Keys: Any = create_model("_Keys", __base__=_Part, **KEYS)
+
+
+class _Definition(_Keys, _Part):  # type: ignore[misc]  # plugins bring keys
     title: str = ""
-    crossover: list[str] = []
     measure: dict[str, Any] = {}
     published: Published | None = None
     figures: list[dict[str, Any]] = []

@@ -1,18 +1,34 @@
 """`ctxbench report`: tables, figures and a page from run folders."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ctxbench.base import disk
 from ctxbench.base.terminal import say
-from ctxbench.cli.options import ModulesOption, condition_option, names, split
+from ctxbench.cli.options import Given, ModulesOption, condition_option, names, split
+from ctxbench.cli.signature import command_of
+from ctxbench.plugin import brought
 
 OUT = Path("ctxbench-report")
 
 
+def of_suites(keys: Mapping[str, Sequence[str]]) -> None:
+    """Parameters of `report` that plugins bring."""
+
+
+def _options() -> dict[str, Given]:
+    return {
+        name: Given(Annotated[str | None, typer.Option(metavar=key.metavar, help=key.help)], split)
+        for _, (name, key) in brought("keys")
+    }
+
+
+@command_of(of_suites, keys=_options())
 def report(
+    arguments: dict[str, Any],
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are shown side by side.")],
     shape: Annotated[list[str] | None, condition_option("shape")] = None,
     out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = OUT,
@@ -49,13 +65,6 @@ def report(
     published: Annotated[
         Path | None, typer.Option(help="A file with a published table, shown next to the runs' numbers.")
     ] = None,
-    crossover: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIRST:SECOND[,...]",
-            help="From which n = H x W on the first module is cheaper than the second; default: the suite's pairs.",
-        ),
-    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace files in the folder that no report of ctxbench has written.")
     ] = False,
@@ -80,10 +89,9 @@ def report(
         shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
         choice = Choice(split(columns) or [], names(modules) or [], shapes, title, label)
     numbers = read_published(str(published), Published) if published else None
-    pairs = split(crossover) or ()
     folders = [folder for path in runs for folder in run_folders(path)]
     written = write_report(
-        folders, out, split(figures), choice, numbers, pairs, titles, notes,
+        folders, out, split(figures), choice, numbers, arguments.get("keys", {}), titles, notes,
         formats=list(dict.fromkeys(split(formats) or [])), sheet=sheet, force=force,
         on_step=lambda text: say(text, stderr=True),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.plugins.crossover.crossover import CostsAtSize, Crossover, ratio_between
-from ctxbench.plugins.crossover.table import Pairing, costs_of, crossover_of, differing, pairings, text_of
+from ctxbench.plugins.crossover.table import Pairing, costs_of, crossover_of, differing, pairings, pairs_of, text_of
 from ctxbench.report.figures.kind import FigureKind
 from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, FigureSize, parts, without_family
 from ctxbench.report.figures.style import DASHES, FAINT, INK, MARKERS, SMALL, Drawing, Look, looks
@@ -27,7 +27,7 @@ _STEPS = 9
 
 
 def _pairings(panel: Panel) -> list[Pairing]:
-    return pairings(panel.rows, panel.run.crossover)[:MOST_PAIRINGS]
+    return pairings(panel.rows, pairs_of(panel.run))[:MOST_PAIRINGS]
 
 
 def has_crossover(panels: Sequence[Panel]) -> bool:

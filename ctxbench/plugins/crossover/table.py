@@ -12,6 +12,7 @@ from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import read_number, stored_quantities
 from ctxbench.plugins.crossover.crossover import CostsAtSize, Crossover, crossover
+from ctxbench.plugins.crossover.pair import parse_pair
 from ctxbench.report.panels import label_of
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import convention_lines, setup, values_in
@@ -21,6 +22,8 @@ from ctxbench.table.numbers import Numbers
 from ctxbench.table.table import ROW_LIMIT, Cell, Footnotes, Origin, Table, TableColumn
 
 Pair = tuple[str, str]
+# Of suites.
+KEY = "crossover"
 # What is the same of both modules besides height and width, and the headings for it.
 SAME = {"batch": "Batch", "channels": "Channels"} | {n: each.title for n, each in CONDITIONS.items() if n != "shape"}
 # Sizes named as left out; the others are counted.
@@ -182,9 +185,14 @@ def course(pairing: Pairing, found: Crossover, sizes: Sequence[CostsAtSize]) -> 
     return f"{'More than one crossing' if len(words) > 2 else 'The other way round'}: {', '.join(words)}."
 
 
+def pairs_of(run: RunData) -> list[Pair]:
+    """The pairs of modules whose crossovers are shown."""
+    return [parse_pair(text) for text in run.texts(KEY)]
+
+
 def crossover_table(run: RunData) -> Table | None:
     """The crossovers of the run's pairs, a row a pairing; None if no pair has two sizes in common."""
-    found = pairings(run.rows, run.crossover)[:ROW_LIMIT]
+    found = pairings(run.rows, pairs_of(run))[:ROW_LIMIT]
     if not found:
         return None
     notes, costs = Footnotes(), costs_of(found)
@@ -267,7 +275,7 @@ def _caption(run: RunData, costs: Sequence[Quantity]) -> list[str]:
 
 def check_pairs(runs: Sequence[RunData]) -> None:
     """UsageError for a pair that was asked for and that no run can compare."""
-    for pair in runs[0].crossover if runs[0].pairs else ():
+    for pair in pairs_of(runs[0]) if runs[0].given.get(KEY) else ():
         for name in pair:
             modules = {row["module"] for run in runs for row in run.rows}
             if name not in modules:

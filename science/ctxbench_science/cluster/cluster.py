@@ -14,7 +14,6 @@ from ctxbench.engine.one_process import Plan
 from ctxbench.engine.run import finish, locked, reopen, stopped
 from ctxbench.model.grid import Suite
 from ctxbench.model.read_suite import restore
-from ctxbench.model.suite_file import parse_pair
 from ctxbench.results.environment import differences
 from ctxbench.results.plan import RunPlan
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
@@ -154,8 +153,8 @@ def _environments(slots: Sequence[RaySlot]) -> dict[str, Mapping[str, Any]]:
 
 
 def _part(plan: RunPlan, folder: RunFolder, slots: Sequence[RaySlot]) -> SweepPart:
-    crossed = {name for pair in plan.suite.file.crossover for name in parse_pair(pair)}
-    return SweepPart(folder, bundles(plan.cases, crossed), slots)
+    compared = {name for _, name in plan.suite.named_in_keys()}
+    return SweepPart(folder, bundles(plan.cases, compared), slots)
 
 
 def _measured(parts: Sequence[SweepPart], plan: Plan, shown: progress.Quiet) -> list[RunFolder]:

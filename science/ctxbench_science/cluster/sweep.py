@@ -67,11 +67,11 @@ class SweepPart:
         return [case for bundle in self.bundles for case in bundle]
 
 
-def bundles(cases: Iterable[Case], crossed: Collection[str]) -> list[list[Case]]:
-    """Cases that are compared with each other: the `crossed` modules on one input; a module's ways of execution."""
+def bundles(cases: Iterable[Case], compared: Collection[str]) -> list[list[Case]]:
+    """Cases that are compared with each other: the `compared` modules on one input; a module's ways of execution."""
     found: dict[Any, list[Case]] = {}
     for case in cases:
-        module = ("crossover",) if case.module in crossed else (case.module, case.hparams_json)
+        module = ("compared",) if case.module in compared else (case.module, case.hparams_json)
         point = tuple(getattr(case, name) for name in CONDITIONS if name != "execution")
         found.setdefault((module, point), []).append(case)
     return list(found.values())

@@ -302,7 +302,7 @@ printed = { params = "0.1K" }
         ("reduction = 4", "reduction = 'x'", 9, "row 'wide': hyper-parameter 'reduction' is 'x'; it must be int"),
         ('block = "linear"', 'block = "linear"\nnetwork = "resnet"', 9, "row 'wide': unknown network 'resnet'"),
         ("shape = [1, 16, 4, 4]\n", "", 6, "row 'se': the row has no shape, and the table names none"),
-        ("year = 2021\n", "", 1, "the key 'year' is missing; docs/plugins/audit.md has an example with every key"),
+        ("year = 2021\n", "", 1, "the key 'year' is missing; see those in published/"),
     ],
 )
 def test_a_wrong_file_gets_one_sentence_with_its_line(

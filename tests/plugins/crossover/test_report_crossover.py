@@ -1,6 +1,7 @@
 """The crossovers of a run: which rows are compared, what the table and the figure say, and what is refused."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -281,7 +282,7 @@ def test_the_figure_marks_the_crossover_and_its_interval(tmp_path: Path) -> None
 
 def test_a_pair_that_is_asked_for_takes_the_place_of_the_suites(tmp_path: Path) -> None:
     folder = linear_against_square(tmp_path / "run")
-    report = write_report([folder.path], tmp_path / "out", crossover=["sa:linear"])
+    report = write_report([folder.path], tmp_path / "out", keys={"crossover": ["sa:linear"]})
     text = (tmp_path / "out" / "tables" / "mine-crossover.md").read_text(encoding="utf-8")
     assert "| sa | linear | 64 to 4096 (4) | &gt; 4096<sup>1</sup> |" in text
     assert "--crossover sa:linear --figures crossover" in report.page.read_text(encoding="utf-8")
@@ -321,6 +322,23 @@ def test_a_pair_that_cannot_be_compared_is_refused(tmp_path: Path, pair: str, se
         )
     assert sentence in str(refused.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "sentence"),
+    [
+        ("['sa']", "key 'crossover.0': 'sa' is not FIRST:SECOND"),
+        ("'ham_nmf:sa'", "'crossover' is 'ham_nmf:sa'"),
+        ("['ham_nmf:sa', 'ham_nmf:saa']", "crossover: unknown module 'saa'; did you mean 'sa'?"),
+    ],
+)
+def test_a_suite_with_a_malformed_pair_gets_one_sentence(
+    suite_file: Callable[..., Path], pairs: str, sentence: str
+) -> None:
+    path = suite_file(["ham_nmf", "sa"])
+    path.write_text(f"crossover = {pairs}\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        suite.load(str(path)).cases()
 
 
 def test_the_suite_crossover_names_its_pairs() -> None:

@@ -1,0 +1,1 @@
+"""The suites `crossover` and `scan`."""
