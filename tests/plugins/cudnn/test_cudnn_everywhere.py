@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from test_cudnn_choice import ROOT, known, rows
-from torch import nn
 from torch.nn import functional
+from wrapped import Wrapped
 
 from ctxbench import devices, registry
 from ctxbench.base.mode import Mode
@@ -180,12 +179,9 @@ def test_a_peak_that_is_missed_lies_within_what_is_told(cells: tuple[str, Mode, 
     ],
 )
 def test_attention_is_marked_where_the_card_s_kernel_is_not_known(channels: int, card: str, is_marked: bool) -> None:
-    class Attention(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return functional.scaled_dot_product_attention(x, x, x)
-
     image = torch.empty(2, 4, 256, channels, device="meta", dtype=torch.bfloat16, requires_grad=True)
-    plain = predict_peak(Attention(), image, mode="train")
+    attention = Wrapped(lambda x: functional.scaled_dot_product_attention(x, x, x))
+    plain = predict_peak(attention, image, mode="train")
     found = on_card(plain, card)
     assert ATTENTION in plain.marks
     assert (ATTENTION in found.marks) == is_marked

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from wrapped import Wrapped
 
 from ctxbench.plugins.macs.tools import not_run, readings, state_words
 from ctxbench.plugins.macs.tools.calls import Calls
@@ -18,17 +19,9 @@ N = SIDE * SIDE  # positions
 SHAPE = (B, C, SIDE, SIDE)
 
 
-class Of(nn.Module):
-    """A module that calls a function of the map's tokens [B, N, C], or of the map, and of its layers."""
-
-    def __init__(self, function: Callable[..., Tensor], *layers: nn.Module, tokens: bool = True) -> None:
-        super().__init__()
-        self.function, self.layers, self.tokens = function, nn.ModuleList(layers), tokens
-
-    def forward(self, x: Tensor) -> Tensor:
-        given = x.flatten(2).transpose(1, 2).contiguous() if self.tokens else x
-        out: Tensor = self.function(given, *self.layers)
-        return out
+def of_tokens(function: Callable[..., Tensor], *layers: nn.Module) -> nn.Module:
+    """A function of the map's tokens [B, N, C], and of its layers."""
+    return Wrapped(lambda x, *parts: function(x.flatten(2).transpose(1, 2).contiguous(), *parts), *layers)
 
 
 def conv_and_norm() -> nn.Module:
@@ -37,7 +30,7 @@ def conv_and_norm() -> nn.Module:
 
 def gate() -> nn.Module:
     layers = nn.AdaptiveAvgPool2d(1), nn.Conv2d(C, 2, 1), nn.ReLU(), nn.Conv2d(2, C, 1), nn.Sigmoid()
-    return Of(lambda x, *parts: x * nn.Sequential(*parts)(x), *layers, tokens=False)
+    return Wrapped(lambda x, *parts: x * nn.Sequential(*parts)(x), *layers)
 
 
 CONV, IN, OUT = C * 3 * 3, C * N, 16 * N  # a filter's weights; elements of one image
@@ -70,13 +63,13 @@ BY_HAND: dict[str, tuple[Callable[[], nn.Module], tuple[int, int], tuple[int, in
         (B * C * 4 * 4 * N, C * 4 * 4),
     ),
     "linear": (
-        lambda: Of(lambda x, linear: linear(x), nn.Linear(C, 24)),
+        lambda: of_tokens(lambda x, linear: linear(x), nn.Linear(C, 24)),
         (B * N * C * 24, 24 * C + 24),
         (N * C * 24 + 24, 24 * C + 24),
         (B * N * C * 24, 24 * C + 24),
     ),
     "layer norm": (
-        lambda: Of(lambda x, norm: norm(x), nn.LayerNorm(C)),
+        lambda: of_tokens(lambda x, norm: norm(x), nn.LayerNorm(C)),
         (4 * B * IN, 2 * C),
         (IN, 2 * C),
         (5 * B * IN, 2 * C),
@@ -87,7 +80,7 @@ BY_HAND: dict[str, tuple[Callable[[], nn.Module], tuple[int, int], tuple[int, in
         (IN + 4 * C + 2 + C + 2, 4 * C + 2 + C),
         (B * IN + B * 4 * C, 4 * C + 2 + C),
     ),
-    "product": (lambda: Of(lambda x: x @ x.transpose(1, 2)), (0, 0), (0, 0), (B * N * N * C, 0)),
+    "product": (lambda: of_tokens(lambda x: x @ x.transpose(1, 2)), (0, 0), (0, 0), (B * N * N * C, 0)),
 }
 
 
@@ -148,7 +141,7 @@ def test_a_norm_is_folded_where_it_alone_reads_a_convolution_and_the_output_stay
 
 @pytest.mark.parametrize(("name", "times"), [("flop-counter-mode@2.13.0", 2 * B), ("ptflops-aten@0.7.5", 1)])
 def test_fused_attention_that_runs_as_products_counts(name: str, times: int) -> None:
-    module = Of(lambda x: functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None]))
+    module = of_tokens(lambda x: functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None]))
     both = found(module, name, f"{name}+unfused-attention")
     assert [each for each, _ in both] == [0, 2 * times * N * N * C]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from test_macs import Apply
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from wrapped import Wrapped
 
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.training import count_training_macs
@@ -80,13 +80,8 @@ def late(x: Tensor) -> Any:
     return x * compiled(torch.sigmoid)(x)
 
 
-class Checkpointed(nn.Module):
-    def __init__(self, layer: nn.Module, reentrant: bool) -> None:
-        super().__init__()
-        self.layer, self.reentrant = layer, reentrant
-
-    def forward(self, x: Tensor) -> Any:
-        return checkpoint(self.layer, x, use_reentrant=self.reentrant)
+def checkpointed(layer: nn.Module, reentrant: bool) -> nn.Module:
+    return Wrapped(lambda x, layer: checkpoint(layer, x, use_reentrant=reentrant), layer)
 
 
 LAYER = nn.Conv2d(8, 8, 1)
@@ -97,13 +92,13 @@ MIX = 16 * 8 * 8
     ("make", "macs"),
     [
         (lambda: compiled(LAYER), MIX),
-        (lambda: nn.Sequential(compiled(LAYER), Apply(late)), MIX + 16 * 8),
-        (lambda: Apply(compiled(late)), 16 * 8),
+        (lambda: nn.Sequential(compiled(LAYER), Wrapped(late)), MIX + 16 * 8),
+        (lambda: Wrapped(compiled(late)), 16 * 8),
         (lambda: nn.DataParallel(LAYER), MIX),
-        (lambda: Checkpointed(LAYER, reentrant=False), MIX),
-        (lambda: Checkpointed(LAYER, reentrant=True), MIX),
+        (lambda: checkpointed(LAYER, reentrant=False), MIX),
+        (lambda: checkpointed(LAYER, reentrant=True), MIX),
         (lambda: scripted(LAYER), MIX),
-        (lambda: Apply(torch.vmap(torch.square)), 0),
+        (lambda: Wrapped(torch.vmap(torch.square)), 0),
     ],
 )
 def test_a_part_that_is_wrapped_counts_as_it_is_written(make: Callable[[], nn.Module], macs: int) -> None:
@@ -113,7 +108,7 @@ def test_a_part_that_is_wrapped_counts_as_it_is_written(make: Callable[[], nn.Mo
 def test_what_a_checkpoint_computes_again_counts_again() -> None:
     x = torch.empty(1, 8, 4, 4, requires_grad=True)
     block = nn.Sequential(LAYER, nn.ReLU())
-    steps = [block, Checkpointed(block, reentrant=False), Checkpointed(block, reentrant=True)]
+    steps = [block, checkpointed(block, reentrant=False), checkpointed(block, reentrant=True)]
     assert [count_training_macs(each, x).macs for each in steps] == [3 * MIX, 4 * MIX, 4 * MIX]
 
 
@@ -124,9 +119,9 @@ def test_an_operator_without_a_kernel_on_meta_is_refused_with_its_line() -> None
         with pytest.raises(
             UncountableError, match=r"because mine::bare at test_higher_order.py:\d+ has no kernel witho"
         ):
-            count_macs(Apply(lambda x: torch.ops.mine.bare(x)), torch.empty(3, 4))
+            count_macs(Wrapped(lambda x: torch.ops.mine.bare(x)), torch.empty(3, 4))
 
 
 def test_an_error_of_the_block_itself_is_no_refusal() -> None:
     with pytest.raises(RuntimeError, match="must have same reduction dim"):
-        count_macs(Apply(lambda x: x @ x), torch.empty(3, 4))
+        count_macs(Wrapped(lambda x: x @ x), torch.empty(3, 4))

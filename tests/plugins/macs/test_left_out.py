@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from test_macs import Apply
 from torch import Tensor, nn
 from torch.nn import functional
+from wrapped import Wrapped
 
 import ctxbench
 from ctxbench.base.notes import LACKS
@@ -38,7 +38,7 @@ assert 2 * 64 * 5 * 64 * 6 // 4 == 61_440
 
 
 def count(function: Callable[..., Any], *shapes: tuple[int, ...]) -> MacCount:
-    return count_macs(Apply(function), *(torch.empty(shape, device="meta") for shape in shapes))
+    return count_macs(Wrapped(function), *(torch.empty(shape, device="meta") for shape in shapes))
 
 
 @pytest.mark.parametrize(

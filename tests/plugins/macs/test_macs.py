@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from field_cases import FEW
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
+from wrapped import Wrapped
 
 from ctxbench import registry
 from ctxbench.metrics.params import count_params
@@ -17,29 +18,6 @@ from ctxbench.plugins.macs.counter import count_macs, count_macs_torchprofile
 from ctxbench.plugins.macs.watch import UncountableError
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
-
-
-class Apply(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
-
-
-class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence over itself."""
-
-    def __init__(self, need_weights: bool) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.need_weights = need_weights
-
-    def forward(self, x: Tensor) -> Any:
-        return self.attention(x, x, x, need_weights=self.need_weights)
 
 
 class Case(NamedTuple):
@@ -58,7 +36,13 @@ class Case(NamedTuple):
 
     @property
     def module(self) -> nn.Module:
-        return self.call if isinstance(self.call, nn.Module) else Apply(self.call)
+        return self.call if isinstance(self.call, nn.Module) else Wrapped(self.call)
+
+
+def self_attention(need_weights: bool) -> nn.Module:
+    """Multi-head attention of a sequence over itself."""
+    layer = nn.MultiheadAttention(8, 2, batch_first=True)
+    return Wrapped(lambda x, layer: layer(x, x, x, need_weights=need_weights)[0], layer)
 
 
 def einsum(equation: str) -> Callable[..., Tensor]:
@@ -221,7 +205,7 @@ def test_operator_in_flop_counter(case: Case) -> None:
 
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_multihead_attention_in_eval_counts_its_products(need_weights: bool) -> None:
-    module = SelfAttention(need_weights).eval()
+    module = self_attention(need_weights).eval()
     x = torch.rand(2, 5, 8)
     products = 10 * 4 * 8**2 + 2 * 5 * 10 * 8
     assert count_macs(module, x).macs_matmul == products
@@ -249,12 +233,6 @@ def assert_torchprofile_agrees(module: nn.Module, x: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", registry.names())
-def test_registry_agrees_with_torchprofile(name: str) -> None:
-    torch.manual_seed(0)
-    assert_torchprofile_agrees(registry.get(name).build(64, FEW.get(name, {})), torch.rand(2, 64, 12, 10))
-
-
-@pytest.mark.parametrize("name", registry.names())
 def test_registry_agrees_with_flop_counter(name: str) -> None:
     module, x = registry.get(name).build(64, FEW.get(name, {})), torch.empty(2, 64, 12, 10)
     assert count_macs(module, x).macs_matmul == flops(module, x)
@@ -275,7 +253,7 @@ def test_ops_without_a_rule_are_listed() -> None:
         noise = torch.rand(4, 4, device=x.device)
         return torch.linalg.inv(x) @ F.normalize(noise) + F.normalize(torch.eye(4, device=x.device)).exp()
 
-    count = count_macs(Apply(forward), torch.empty(4, 4))
+    count = count_macs(Wrapped(forward), torch.empty(4, 4))
     assert count.macs == 64
     assert (count.uncounted, count.estimates) == ({"aten::linalg_inv_ex": 1}, {"aten::linalg_inv_ex": 64})
 
@@ -284,14 +262,14 @@ def test_torchprofile_lists_what_it_skips(recwarn: pytest.WarningsRecorder) -> N
     def forward(x: Tensor) -> Tensor:
         return torch.mm(x, x) + torch.mm(x, torch.linalg.inv(x)) + torch.einsum("...ij,...jk", x, x)
 
-    count = count_macs_torchprofile(Apply(forward), torch.eye(4))
+    count = count_macs_torchprofile(Wrapped(forward), torch.eye(4))
     assert count.macs == 0
     assert count.uncounted == {"aten::mm": 2, "aten::linalg_inv": 1, "aten::einsum": 1}
     assert len(recwarn) == 0
 
 
 def test_parts_of_a_composite_count_once() -> None:
-    chained = Apply(lambda q: F.scaled_dot_product_attention(q, q, q) * 2)
+    chained = Wrapped(lambda q: F.scaled_dot_product_attention(q, q, q) * 2)
     assert count_macs(chained, torch.empty(1, 1, 3, 4)).macs == 9 * 8 + 12
     dropout = count_macs(nn.Dropout(0.5), torch.empty(3, 4), training=True)
     assert (dropout.macs, dropout.uncounted) == (0, {})
@@ -302,8 +280,8 @@ def test_an_unused_result_counts() -> None:
         torch.bmm(x, x)
         return x
 
-    assert count_macs(Apply(forward), torch.empty(1, 3, 3)).macs == 27
-    assert count_macs_torchprofile(Apply(forward), torch.rand(1, 3, 3)).macs == 0
+    assert count_macs(Wrapped(forward), torch.empty(1, 3, 3)).macs == 27
+    assert count_macs_torchprofile(Wrapped(forward), torch.rand(1, 3, 3)).macs == 0
 
 
 class Stateful(nn.Module):
@@ -361,8 +339,10 @@ def test_module_and_input_may_be_on_meta(device: str) -> None:
 )
 def test_a_forward_that_reads_values_is_refused(forward: Callable[[Tensor], Any], operator: str) -> None:
     where = rf"test_macs\.py:\d+ reads the values of a tensor{f' .{operator}.' if operator else ''}; "
-    with pytest.raises(UncountableError, match=f"^Apply .* because {where}ctxbench run --counter torchprofile counts"):
-        count_macs(Apply(forward), torch.rand(3))
+    with pytest.raises(
+        UncountableError, match=f"^Wrapped .* because {where}ctxbench run --counter torchprofile counts"
+    ):
+        count_macs(Wrapped(forward), torch.rand(3))
     assert torch.backends.mha.get_fastpath_enabled()
 
 
@@ -372,7 +352,7 @@ def test_a_forward_that_reads_values_is_refused(forward: Callable[[Tensor], Any]
         (nn.Conv2d(4, 8, 3), (1, 3, 5, 5), RuntimeError),
         (nn.Linear(4, 8), (2, 3), RuntimeError),
         (nn.Module(), (2,), NotImplementedError),
-        (Apply(lambda x: x.metadata), (2,), AttributeError),
+        (Wrapped(lambda x: x.metadata), (2,), AttributeError),
     ],
 )
 def test_the_modules_own_errors_pass_through(module: nn.Module, shape: tuple[int, ...], error: type[Exception]) -> None:
@@ -387,23 +367,3 @@ def test_params_count_frozen_and_shared_once_and_no_buffers() -> None:
     module[2].weight = module[0].weight
     module[0].bias.requires_grad_(False)
     assert count_params(module) == 20 + 8 + 4
-
-
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("sa", 1_050_624),
-        ("da", 5_048_962),
-        ("a2", 1_054_720),
-        ("apc", 2_126_898),
-        ("dm", 3_147_776),
-        ("acf", 787_456),
-        ("ham_cd", 525_824),
-        ("ham_nmf", 525_824),
-        ("ham_vq", 525_824),
-        ("linear", 328_321),
-        ("focused_linear", 1_052_800),
-    ],
-)
-def test_params_at_512_channels(name: str, params: int) -> None:
-    assert count_params(registry.get(name).build(512)) == params

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from test_macs import Apply
+from test_macs import self_attention
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention_by_name
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
+from wrapped import Wrapped
 
 import ctxbench
 from ctxbench import registry
@@ -27,10 +28,6 @@ from ctxbench.plugins.macs.watch import UncountableError, Watch
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 
-def as_module(call: nn.Module | Callable[..., Any]) -> nn.Module:
-    return call if isinstance(call, nn.Module) else Apply(call)
-
-
 class Case(NamedTuple):
     """A module or function, the shapes of its inputs, which all need a gradient, and its MACs in each direction."""
 
@@ -38,6 +35,10 @@ class Case(NamedTuple):
     shapes: list[tuple[int, ...]]
     forward: int
     backward: int
+
+    @property
+    def module(self) -> nn.Module:
+        return self.call if isinstance(self.call, nn.Module) else Wrapped(self.call)
 
 
 def frozen(module: nn.Module) -> nn.Module:
@@ -154,7 +155,7 @@ def check_against_a_real_step(module: nn.Module, *inputs: Tensor) -> MacCount:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 def test_operator(case: Case) -> None:
-    module = as_module(case.call)
+    module = case.module
     inputs = [torch.rand(shape, requires_grad=True) for shape in case.shapes]
     assert count_macs(module, *inputs, training=True).macs == case.forward
     count = check_against_a_real_step(module, *inputs)
@@ -200,7 +201,7 @@ def test_torchs_own_counter_is_wrong_on_the_gradient_of_groups() -> None:
 )
 def test_the_fused_kernels_are_counted_by_their_names(flash: Any, inputs: tuple[Any, ...]) -> None:
     maps = [torch.empty(2, 3, size, 8, device="meta", requires_grad=True) for size in (5, 7, 7)]
-    count = count_training_macs(Apply(lambda q, k, v: flash(q, k, v, *inputs)[0]), *maps)
+    count = count_training_macs(Wrapped(lambda q, k, v: flash(q, k, v, *inputs)[0]), *maps)
     assert count.macs == count.macs_matmul == ATTENTION * (16 + 40)
 
 
@@ -209,7 +210,7 @@ def test_attention_counts_as_fused_if_some_devices_kernel_takes_it() -> None:
     maps = [torch.rand(2, 3, *size, requires_grad=True) for size in ((5, 8), (7, 8), (7, 6))]
     mask = torch.rand(5, 7, requires_grad=True)
     for inputs in (maps, [*maps, mask]):
-        count = count_training_macs(Apply(F.scaled_dot_product_attention), *inputs)
+        count = count_training_macs(Wrapped(F.scaled_dot_product_attention), *inputs)
         assert count.macs == ATTENTION * (8 + 6 + 3 * 8 + 2 * 6)
 
 
@@ -223,79 +224,52 @@ def test_attention_counts_as_fused_if_some_devices_kernel_takes_it() -> None:
 )
 def test_attention_that_no_fused_kernel_takes_costs_the_math_path(shapes: list[tuple[int, ...]], forward: int) -> None:
     inputs = [torch.rand(shape, requires_grad=True) for shape in shapes]
-    count = check_against_a_real_step(Apply(F.scaled_dot_product_attention), *inputs)
+    count = check_against_a_real_step(Wrapped(F.scaled_dot_product_attention), *inputs)
     assert count.macs_matmul == 3 * forward * 3 * 5 * 7 * 8
 
 
 def test_attention_of_three_dimensions_is_fused_since_pytorch_2_14() -> None:
     inputs = [torch.rand(shape, requires_grad=True) for shape in ((3, 5, 8), (3, 7, 8), (3, 7, 8))]
-    count = check_against_a_real_step(Apply(F.scaled_dot_product_attention), *inputs)
+    count = check_against_a_real_step(Wrapped(F.scaled_dot_product_attention), *inputs)
     products = 7 if BATCH_OF_ONE else 6
     assert count.macs_matmul == products * 3 * 5 * 7 * 8
 
 
 def test_attention_whose_channels_are_apart_is_not_fused() -> None:
     inputs = [torch.rand(2, 3, 8, size, requires_grad=True) for size in (5, 7, 7)]
-    apart = Apply(lambda *maps: F.scaled_dot_product_attention(*(each.transpose(2, 3) for each in maps)))
+    apart = Wrapped(lambda *maps: F.scaled_dot_product_attention(*(each.transpose(2, 3) for each in maps)))
     assert check_against_a_real_step(apart, *inputs).macs_matmul == 6 * ATTENTION * 8
-    dense = Apply(lambda *maps: F.scaled_dot_product_attention(*(each.transpose(2, 3).contiguous() for each in maps)))
+    dense = Wrapped(lambda *maps: F.scaled_dot_product_attention(*(each.transpose(2, 3).contiguous() for each in maps)))
     assert check_against_a_real_step(dense, *inputs).macs_matmul == 7 * ATTENTION * 8
     with sdpa_kernel(SDPBackend.MATH):
         assert check_against_a_real_step(dense, *inputs).macs_matmul == 6 * ATTENTION * 8
 
 
-class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence over itself."""
-
-    def __init__(self, need_weights: bool) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.need_weights = need_weights
-
-    def forward(self, x: Tensor) -> Any:
-        return self.attention(x, x, x, need_weights=self.need_weights)[0]
-
-
 @pytest.mark.parametrize(("need_weights", "backward"), [(False, 5), (True, 4)])
 def test_multihead_attention(need_weights: bool, backward: int) -> None:
-    count = check_against_a_real_step(SelfAttention(need_weights), torch.rand(2, 5, 8))
+    count = check_against_a_real_step(self_attention(need_weights), torch.rand(2, 5, 8))
     projections = 10 * (2 * 3 + 3 * 1) * 8**2  # three from the input, which needs no gradient; one of their result
     assert count.macs_matmul == projections + (2 + backward) * 2 * 5 * 5 * 8
 
 
-class Checkpointed(nn.Module):
-    """A convolution, then two with ReLUs, whose parts may be computed again in the backward pass."""
-
-    def __init__(self, again: bool) -> None:
-        super().__init__()
-        self.first, self.again = nn.Conv2d(4, 4, 1), again
-        self.layers = nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.ReLU())
-
-    def forward(self, x: Tensor) -> Any:
-        x = self.first(x)
-        return checkpoint(self.layers, x, use_reentrant=False) if self.again else self.layers(x)
-
-
 def test_what_a_checkpoint_computes_again_counts_again() -> None:
-    x = torch.rand(1, 4, 5, 5)
-    plain = check_against_a_real_step(Checkpointed(False), x)
-    again = check_against_a_real_step(Checkpointed(True), x)
+    """Of two convolutions with ReLUs, behind a first one."""
+    x, first = torch.rand(1, 4, 5, 5), nn.Conv2d(4, 4, 1)
+    layers = nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.ReLU())
+    recomputed = Wrapped(lambda x, layers: checkpoint(layers, x, use_reentrant=False), layers)
+    plain, again = (check_against_a_real_step(nn.Sequential(first, each), x) for each in (layers, recomputed))
     assert plain.macs == (2 + 3 + 3) * 400
     assert again.macs == plain.macs + 2 * 400
 
 
 def test_what_runs_without_gradients_has_no_backward() -> None:
-    class Detached(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(x: Tensor, first: nn.Module, second: nn.Module) -> Any:
+        with torch.no_grad():
+            x = first(x)
+        return second(x)
 
-        def forward(self, x: Tensor) -> Any:
-            with torch.no_grad():
-                x = self.first(x)
-            return self.second(x)
-
-    assert check_against_a_real_step(Detached(), torch.rand(3, 4)).macs == 48 + 2 * 48
+    module = Wrapped(forward, nn.Linear(4, 4), nn.Linear(4, 4))
+    assert check_against_a_real_step(module, torch.rand(3, 4)).macs == 48 + 2 * 48
 
 
 SHAPES = [(1, 512, 128, 128), (2, 64, 12, 10), (3, 32, 9, 11)]
@@ -387,7 +361,7 @@ def test_products_without_a_rule_are_named() -> None:
     def forward(x: Tensor) -> Any:
         return torch.linalg.solve(x, x) + torch.fft.rfft2(x).real.sum()
 
-    count = count_training_macs(Apply(forward), torch.rand(4, 4, requires_grad=True))
+    count = count_training_macs(Wrapped(forward), torch.rand(4, 4, requires_grad=True))
     assert count.uncounted.keys() == {
         "aten::_linalg_solve_ex", "aten::linalg_lu_solve", "aten::_fft_r2c", "aten::_fft_c2c"
     }  # fmt: skip
@@ -418,21 +392,21 @@ class Fails(nn.Module):
 @pytest.mark.parametrize(
     ("module", "sentence"),
     [
-        (Apply(lambda x: x * 2), "the output of Apply depends on nothing that has a gradient"),
-        (Apply(lambda x: (x * 2, None)), "the output of Apply depends on nothing that has a gradient"),
+        (Wrapped(lambda x: x * 2), "the output of Wrapped depends on nothing that has a gradient"),
+        (Wrapped(lambda x: (x * 2, None)), "the output of Wrapped depends on nothing that has a gradient"),
         (Fails(), "a training step of Fails fails on the meta device: ValueError: no training"),
         (
-            Apply(lambda x: x * x.sum().item()),
-            r"a training step of Apply fails on the meta device: RuntimeError: Tensor.item\(\) cannot be called on "
+            Wrapped(lambda x: x * x.sum().item()),
+            r"a training step of Wrapped fails on the meta device: RuntimeError: Tensor.item\(\) cannot be called on "
             "meta tensors",
         ),
         (
-            Apply(lambda x: x @ x.detach().requires_grad_() if x.requires_grad or torch.is_inference(x) else x),
-            "the output of Apply depends on nothing",
+            Wrapped(lambda x: x @ x.detach().requires_grad_() if x.requires_grad or torch.is_inference(x) else x),
+            "the output of Wrapped depends on nothing",
         ),
         (
-            SelfAttention(False).requires_grad_(False),
-            "the output of SelfAttention depends on nothing that has a gradient",
+            self_attention(False).requires_grad_(False),
+            "the output of Wrapped depends on nothing that has a gradient",
         ),
     ],
 )
@@ -442,17 +416,9 @@ def test_what_has_no_training_step_is_refused(module: nn.Module, sentence: str) 
 
 
 def test_a_forward_that_differs_with_gradients_costs_what_it_runs_with_them() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x: Tensor) -> Any:
-            y = self.linear(x)
-            return self.linear(y) if torch.is_grad_enabled() else y
-
+    twice = Wrapped(lambda x, layer: layer(layer(x)) if torch.is_grad_enabled() else layer(x), nn.Linear(4, 4))
     # two products of [3, 4] and [4, 4]; backward two for the weight, and one for the input of the second
-    assert count_training_macs(Twice(), torch.rand(3, 4)).macs == (2 + 2 + 1) * 48
+    assert count_training_macs(twice, torch.rand(3, 4)).macs == (2 + 2 + 1) * 48
 
 
 def test_a_run_has_the_macs_of_a_step_or_the_reason(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+from wrapped import Wrapped
 
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.meta import watch
@@ -21,15 +22,8 @@ from ctxbench.plugins.memory.kernels import MemoryDevice
 from ctxbench.plugins.memory.predict import predict_peak
 
 
-class Apply(nn.Module):
-    """A convolution, and a function of its output."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.conv, self.function = nn.Conv2d(4, 4, 3, padding=1), function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(self.conv(x))
+def after_a_convolution(function: Callable[[Tensor], Tensor]) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), Wrapped(function))
 
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -54,22 +48,22 @@ def scanned(x: Tensor) -> Tensor:
 
 
 MODULES = {
-    **{name: Apply(each) for name, each in FUNCTIONS.items()},
+    **{name: after_a_convolution(each) for name, each in FUNCTIONS.items()},
     "batch norm": nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.PReLU(4), nn.Linear(8, 3)),
     "transposed": nn.Sequential(nn.ConvTranspose2d(4, 2, 2, 2), nn.GLU(1)),
 }
 REPLACED = {
-    "dropout": Apply(lambda x: functional.dropout(x * x, 0.5)),
-    "mish": Apply(functional.mish),
+    "dropout": after_a_convolution(lambda x: functional.dropout(x * x, 0.5)),
+    "mish": after_a_convolution(functional.mish),
     "rms norm": nn.RMSNorm(8),
     "recurrent": nn.Sequential(nn.Flatten(2), nn.LSTM(64, 4)),
 }
 
 
 SCANNED = {
-    "scans": Apply(scanned),
-    "scans in a checkpoint": Apply(lambda x: checkpoint(scanned, x * x, use_reentrant=False)),
-    "scans in an old checkpoint": Apply(lambda x: checkpoint(scanned, x * x, use_reentrant=True)),
+    "scans": after_a_convolution(scanned),
+    "scans in a checkpoint": after_a_convolution(lambda x: checkpoint(scanned, x * x, use_reentrant=False)),
+    "scans in an old checkpoint": after_a_convolution(lambda x: checkpoint(scanned, x * x, use_reentrant=True)),
 }
 
 
@@ -99,12 +93,12 @@ def test_what_is_recorded_by_a_device_s_kernels_takes_a_pass_of_its_own(name: st
     assert recorded(REPLACED[name], mode) is None
 
 
-def attended(channels: int, causal: bool = False, mask: Tensor | None = None) -> Apply:
+def attended(channels: int, causal: bool = False, mask: Tensor | None = None) -> nn.Module:
     def attend(x: Tensor) -> Tensor:
         own = x[..., :channels]
         return functional.scaled_dot_product_attention(own, own * own, own, mask, is_causal=causal)
 
-    return Apply(attend)
+    return after_a_convolution(attend)
 
 
 @pytest.mark.parametrize("mode", MODES)

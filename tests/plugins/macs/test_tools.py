@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor, nn
 from torch.nn import functional
+from wrapped import Wrapped
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
@@ -21,26 +22,9 @@ PRINTED = Path(__file__).parents[3] / "results" / "counters" / "conventions.csv.
 BLOCKS = ("se", "gc", "mhsa", "coord", "spectral", "mila")
 
 
-class Twice(nn.Module):
-    """A layer called twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(8, 8, 1)
-
-    def forward(self, x):  # type: ignore[no-untyped-def]  # counted by its calls
-        return self.conv(self.conv(x))
-
-
-class ByFunction(nn.Module):
+def by_function() -> nn.Module:
     """A convolution that is called as a function."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(8, 16, 3)
-
-    def forward(self, x):  # type: ignore[no-untyped-def]  # counted by its calls
-        return functional.conv2d(x, self.conv.weight)
+    return Wrapped(lambda x, conv: functional.conv2d(x, conv.weight), nn.Conv2d(8, 16, 3))
 
 
 # As of the same names in research/counters.py.
@@ -50,8 +34,8 @@ SMALL: dict[str, Callable[[], nn.Module]] = {
     "batch norm, no weights": lambda: nn.BatchNorm2d(8, affine=False),
     "softmax layer": lambda: nn.Softmax(1),
     "upsampling, bilinear": lambda: nn.Upsample(scale_factor=2, mode="bilinear"),
-    "a layer called twice": Twice,
-    "functional.conv2d": ByFunction,
+    "a layer called twice": lambda: Wrapped(lambda x, conv: conv(conv(x)), nn.Conv2d(8, 8, 1)),
+    "functional.conv2d": by_function,
 }
 
 
@@ -105,7 +89,7 @@ def test_a_number_that_differs_from_the_package_has_a_reason() -> None:
 
 
 def test_a_counter_has_a_line_with_its_params_its_ratio_and_why_it_differs() -> None:
-    table, *about = as_tools(ByFunction(), (2, 8, 64, 64), [full_name(each) for each in counters()])
+    table, *about = as_tools(by_function(), (2, 8, 64, 64), [full_name(each) for each in counters()])
     macs = 2 * 16 * 62 * 62 * 8 * 9
     missed = f"leaves out {macs:,} MACs (100.0%), most of them in convolution, {Path(__file__).name}:"
     found = {row[0].partition("@")[0]: row[1:5] for row in table.rows}
@@ -130,7 +114,8 @@ def test_a_counter_has_a_line_with_its_params_its_ratio_and_why_it_differs() -> 
 
 def test_work_that_nobody_reads_is_told_and_left_out_of_traces() -> None:
     names = ("fvcore@0.1.5", "torchprofile@0.1.0", "thop@0.1.1")
-    table, *_, unread = as_tools(Unread(), (1, 8, 8, 8), names)
+    module = Wrapped(lambda x, one, other: (other(x), one(x))[1], nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1))
+    table, *_, unread = as_tools(module, (1, 8, 8, 8), names)
     assert [row[2] for row in table.rows] == [f"{8**4:,}", f"{8**4:,}", f"{2 * 8**4:,}"]
     missed = f"leaves out {8**4:,} MACs (50.0%), most of them in convolution, {Path(__file__).name}:"
     assert all(row[5].startswith(missed) for row in table.rows[:2])
@@ -161,59 +146,30 @@ def test_a_version_or_state_that_is_not_known_is_a_sentence_with_the_known_ones(
         full_name("thop@0.0.31")
 
 
-class Unread(nn.Module):
-    """Two convolutions, of which one is returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.other = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
-
-    def forward(self, x):  # type: ignore[no-untyped-def]  # counted by its calls
-        self.other(x)
-        return self.conv(x)
-
-
-class OfOneSize(nn.Module):
-    """A module for maps of 8 x 8 alone."""
-
-    def forward(self, x):  # type: ignore[no-untyped-def]  # counted by its calls
-        return x * x.view(1, 8, 8, 8)
-
-
-class Counted(Twice):
-    """A module that knows how often it ran."""
-
-    runs = 0
-
-    def forward(self, x):  # type: ignore[no-untyped-def]  # counted by its calls
-        type(self).runs += 1
-        return self.conv(self.conv(x))
-
-
-class Named(nn.Module):
-    """Attention whose last input is given by its name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
+def test_inputs_that_are_given_by_name_are_no_number_where_a_rule_reads_them() -> None:
+    def forward(x: Tensor, attention: nn.Module) -> Tensor:
         tokens = x.flatten(2).transpose(1, 2)
-        found: Tensor = self.attention(tokens, tokens, value=tokens)[0]
+        found: Tensor = attention(tokens, tokens, value=tokens)[0]
         return found
 
-
-def test_inputs_that_are_given_by_name_are_no_number_where_a_rule_reads_them() -> None:
-    calls = Calls(Named(), (1, 8, 4, 4))
+    calls = Calls(Wrapped(forward, nn.MultiheadAttention(8, 2, batch_first=True)), (1, 8, 4, 4))
     with pytest.raises(UncountableError, match="inputs of a MultiheadAttention are given by name"):
         reading("ptflops@0.7").count(calls)
     assert reading("ultralytics-thop@2.1.6").count(calls) == 9696  # as its package prints
 
 
 def test_each_input_runs_once_and_one_that_is_not_taken_is_a_sentence() -> None:
-    calls = Calls(Counted(), (2, 8, 8, 8))
+    runs: list[int] = []
+
+    def twice(x: Tensor, conv: nn.Module) -> Tensor:
+        runs.append(len(x))
+        found: Tensor = conv(conv(x))
+        return found
+
+    calls = Calls(Wrapped(twice, nn.Conv2d(8, 8, 1)), (2, 8, 8, 8))
     found = [reading(full_name(name)).count(calls) for name in ("thop", "ptflops-aten", "mmengine", "ptflops")]
     assert found == [2 * 2 * 8**4, 2 * 9 * 8**3, 2 * 8**4, 2 * 9 * 8**3]
-    assert Counted.runs == 2  # of two images, and of one
+    assert sorted(runs) == [1, 2]
+    of_one_size = Wrapped(lambda x: x * x.view(1, 8, 8, 8))
     with pytest.raises(UncountableError, match=r"\(1, 8, 32, 32\) is not taken"):
-        reading("thop-at-32@0.1.1").count(Calls(OfOneSize(), (1, 8, 8, 8)))
+        reading("thop-at-32@0.1.1").count(Calls(of_one_size, (1, 8, 8, 8)))

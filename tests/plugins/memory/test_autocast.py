@@ -1,6 +1,7 @@
 """Autocast on meta: the dtypes of PyTorch's own, its copies to the byte, and predictions under it."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from conftest import Done
 from field_cases import FEW
 from torch import Tensor, nn
 from torch.nn import functional
+from wrapped import Wrapped
 
 from ctxbench import registry
 from ctxbench.base.mode import MODES, Mode
@@ -98,23 +100,17 @@ def test_pytorch_s_dispatcher_knows_each_operator_of_the_lists(device: Kind) -> 
     assert named <= autocast._cast_operators(device)
 
 
-class FullProduct(nn.Module):
+def full_product(x: Tensor, layer: nn.Conv2d) -> Tensor:
     """A product by a convolution in the dtype that autocast gives, then one in float32."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Conv2d(4, 4, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.layer(x.half() if torch.is_autocast_enabled(x.device.type) else x)
-        with torch.autocast(x.device.type, enabled=False):
-            return functional.conv2d(y.float(), self.layer.weight)
+    y = layer(x.half() if torch.is_autocast_enabled(x.device.type) else x)
+    with torch.autocast(x.device.type, enabled=False):
+        return functional.conv2d(y.float(), layer.weight)
 
 
 @pytest.mark.parametrize("dtype", [None, HALF, torch.bfloat16])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_part_without_autocast_is_predicted_and_counted_on_meta(device: Kind, dtype: torch.dtype | None) -> None:
-    module, x = FullProduct(), torch.empty(2, 4, 8, 8, device="meta")
+    module, x = Wrapped(full_product, nn.Conv2d(4, 4, 1, bias=False)), torch.empty(2, 4, 8, 8, device="meta")
     for mode in MODES:
         profile = predict_peak(module, x, mode=mode, device=device, autocast=dtype)
         assert profile.allocations[-1].dtype == "float32"
@@ -127,70 +123,47 @@ def test_a_part_without_autocast_is_predicted_and_counted_on_meta(device: Kind, 
 
 
 def test_autocast_that_a_module_switches_on_itself_is_followed() -> None:
-    class Own(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            with torch.autocast(x.device.type, dtype=HALF):
-                return x @ x
+    def own(x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, dtype=HALF):
+            return x @ x
 
     for device in ("cpu", "cuda"):
-        blocks = predict_peak(Own(), torch.empty(8, 8), mode="infer", device=device).allocations
+        blocks = predict_peak(Wrapped(own), torch.empty(8, 8), mode="infer", device=device).allocations
         assert [block.dtype for block in blocks] == ["float16"] * 3  # x is cast twice, as it is no weight
 
 
-class Breads(nn.Module):
+def breads(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """Products and elementwise functions, whose casts are the same on the CPU and on CUDA; one weight is used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Parameter(torch.randn(32, 64)), nn.Parameter(torch.randn(64, 64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = torch.relu(torch.mm(x.flatten(2).transpose(1, 2).reshape(-1, 32), self.first))
-        return x.mean() + torch.mm(torch.relu(torch.mm(y, self.second)), self.second)
+    y = torch.relu(torch.mm(x.flatten(2).transpose(1, 2).reshape(-1, 32), first))
+    return x.mean() + torch.mm(torch.relu(torch.mm(y, second)), second)
 
 
-class UnderAutocast(nn.Module):
+def under_autocast(module: nn.Module, dtype: torch.dtype = HALF) -> nn.Module:
     """PyTorch's own autocast around a forward pass."""
-
-    def __init__(self, module: nn.Module, dtype: torch.dtype = HALF) -> None:
-        super().__init__()
-        self.module, self.dtype = module, dtype
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=self.dtype):
-            out: Tensor = self.module(x)
-        return out
+    return Wrapped(torch.autocast("cpu", dtype=dtype)(lambda x, module: module(x)), module)
 
 
 @pytest.mark.processor
 @pytest.mark.usefixtures("plain_kernels")
 @pytest.mark.parametrize("mode", MODES)
 def test_the_peak_on_the_cpu_is_that_of_pytorch_s_own_autocast(mode: Mode) -> None:
-    module, x = Breads(), torch.randn(2, 32, 40, 40)
+    module = Wrapped(breads, *(nn.Parameter(torch.randn(width, 64)) for width in (32, 64)))
+    x = torch.randn(2, 32, 40, 40)
     predicted = predict_peak(module, x, mode=mode, device="cpu", autocast=HALF)
-    measured = measure_allocation(UnderAutocast(module), x, mode=mode)
+    measured = measure_allocation(under_autocast(module), x, mode=mode)
     assert predicted.peak_bytes == measured.allocated_bytes
     assert predicted.peak_bytes < predict_peak(module, x, mode=mode, device="cpu").peak_bytes
-
-
-class Biased(nn.Module):
-    """A product whose peak in training is where the gradients of its weight, its summand and its input are cast."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.randn(64, 200)), nn.Parameter(torch.randn(200))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.addmm(self.bias, x, self.weight)
 
 
 @pytest.mark.processor
 @pytest.mark.usefixtures("plain_kernels")
 @pytest.mark.parametrize("dtype", [HALF, torch.bfloat16], ids=str)
 def test_the_last_argument_is_cast_first(dtype: torch.dtype) -> None:
-    module, x = Biased(), torch.randn(3, 64, requires_grad=True)
+    """In training, the peak is where the gradients of a product's weight, summand and input are cast."""
+    parts = nn.Parameter(torch.randn(64, 200)), nn.Parameter(torch.randn(200))
+    module, x = Wrapped(lambda x, w, bias: torch.addmm(bias, x, w), *parts), torch.randn(3, 64, requires_grad=True)
     predicted = predict_peak(module, x, mode="train", device="cpu", autocast=dtype)
-    assert predicted.peak_bytes == measure_allocation(UnderAutocast(module, dtype), x, mode="train").allocated_bytes
+    assert predicted.peak_bytes == measure_allocation(under_autocast(module, dtype), x, mode="train").allocated_bytes
     casts = [block.shape for block in predicted.allocations if block.op.startswith("aten._to_copy")]
     assert casts[:3] == [(64, 200), (3, 64), (200,)]
 
@@ -211,7 +184,7 @@ def test_every_module_of_the_registry(key: str) -> None:
     for mode in MODES:
         x = trained_input(module, torch.randn(1, 32, 24, 20))
         predicted = predict_peak(module, x, mode=mode, device="cpu", autocast=HALF)
-        measured = measure_allocation(UnderAutocast(module), x, mode=mode).allocated_bytes
+        measured = measure_allocation(under_autocast(module), x, mode=mode).allocated_bytes
         assert predicted.marks or predicted.peak_bytes == measured
         assert predicted.peak_bytes <= measured
         of_threads = torch.get_num_threads() > 1 and {*predicted.marks.values()} == {THREAD_SUMS}
@@ -219,16 +192,9 @@ def test_every_module_of_the_registry(key: str) -> None:
 
 
 def test_attention_of_many_heads_is_cast_within() -> None:
-    class Heads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.heads = nn.MultiheadAttention(8, 2, batch_first=True)
-
-        def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.heads(x, x, x, need_weights=False)[0]
-            return out
-
-    profile = predict_peak(Heads(), torch.empty(1, 4, 8), mode="train", autocast=HALF)
+    heads = nn.MultiheadAttention(8, 2, batch_first=True)
+    module = Wrapped(lambda x, heads: heads(x, x, x, need_weights=False)[0], heads)
+    profile = predict_peak(module, torch.empty(1, 4, 8), mode="train", autocast=HALF)
     assert profile.allocations[-1].dtype == "float32"  # the gradient of a weight
     products = [block for block in profile.allocations if block.op.startswith(("aten.mm", "aten.addmm", "aten.bmm"))]
     assert products
@@ -273,23 +239,17 @@ def test_a_count_that_fails_costs_a_row_its_count_and_where_nothing_runs_it_is_t
         counted("meta")
 
 
-class Wide(nn.Module):
-    """Three layers of wide weights; under autocast each weight has a cast, of 2 MiB."""
-
-    def __init__(self, kept: bool = True) -> None:
-        super().__init__()
-        self.kept, self.layers = kept, nn.ModuleList(nn.Linear(1024, 1024, bias=False) for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=self.kept):
-            for layer in self.layers:
-                x = layer(x)
-            return x
-
-
 def test_casts_that_autocast_keeps_are_no_variables_and_their_price_is_right() -> None:
-    x = torch.empty(1, 1024, device="meta")
-    keeps, frees = (predict_peak(Wide(kept).to("meta"), x, mode="infer") for kept in (True, False))
+    """Of three layers of wide weights; under autocast each weight has a cast, of 2 MiB."""
+    layers = nn.Sequential(*(nn.Linear(1024, 1024, bias=False, device="meta") for _ in range(3)))
+
+    def cast(x: Tensor, layers: nn.Module, kept: bool) -> Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=kept):
+            out: Tensor = layers(x)
+            return out
+
+    modules = [Wrapped(partial(cast, kept=kept), layers) for kept in (True, False)]
+    keeps, frees = (predict_peak(each, torch.empty(1, 1024, device="meta"), mode="infer") for each in modules)
     (sentence,) = [each for each in explain(keeps) if "nothing reads them again" in each]
     assert "4.0 MiB made by aten._to_copy.default" in sentence
     assert "again, since autocast keeps the casts of weights: switch that off by `cache_enabled=False`" in sentence

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from test_memory_cpu import assert_exact
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from wrapped import Wrapped
 
-from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.mode import Mode
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.measure import measure_peak
 from ctxbench.plugins.memory.predict import predict_peak
@@ -39,14 +41,9 @@ class SelfAttention(nn.Module):
         return out.transpose(1, 2).reshape(batch, length, width)
 
 
-class Heads(nn.Module):
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self.layer = nn.MultiheadAttention(16, 2, **options)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layer(x, x, x, need_weights=False)[0]
-        return out
+def heads(**options: Any) -> nn.Module:
+    layer = nn.MultiheadAttention(16, 2, **options)
+    return Wrapped(lambda x, layer: layer(x, x, x, need_weights=False)[0], layer)
 
 
 def predict(
@@ -212,13 +209,6 @@ def _no_fast_path(plain_kernels: None) -> Iterator[None]:
     torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def assert_exact(module: nn.Module, tokens: Tensor) -> None:
-    for mode in MODES:
-        profile = predict_peak(module, tokens, mode=mode, device="cpu")
-        assert profile.marks == {}
-        assert profile.peak_bytes == measure_peak(module, tokens, mode=mode), mode
-
-
 @pytest.mark.processor
 @pytest.mark.usefixtures("_no_fast_path")
 @pytest.mark.parametrize("length", [5, 40, 200, 800])
@@ -250,9 +240,9 @@ def test_the_math_path_on_the_cpu_equals_the_profiler() -> None:
 @pytest.mark.processor
 @pytest.mark.usefixtures("_no_fast_path")
 def test_multihead_attention_equals_the_profiler() -> None:
-    assert_exact(Heads(batch_first=True), torch.randn(2, 40, 16))
-    assert_exact(Heads(), torch.randn(40, 2, 16))
-    assert_exact(Heads(dropout=0.1), torch.randn(40, 2, 16))
+    assert_exact(heads(batch_first=True), torch.randn(2, 40, 16))
+    assert_exact(heads(), torch.randn(40, 2, 16))
+    assert_exact(heads(dropout=0.1), torch.randn(40, 2, 16))
 
 
 class Unfused(nn.Module):
@@ -286,26 +276,23 @@ def test_multihead_attention_that_no_device_fuses_equals_the_profiler(why: str) 
     assert predict_peak(module, tokens, mode="infer").peak_bytes > 0
 
 
-class OneHead(nn.Module):
-    """Attention of maps [batch, positions, channels]."""
-
-    def __init__(self, mask: tuple[int, ...] = (), dropout: float = 0.0) -> None:
-        super().__init__()
-        self.project, self.mask, self.dropout = nn.Linear(8, 24, bias=False), mask, dropout
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = self.project(x).chunk(3, dim=2)
-        mask = torch.ones(self.mask, dtype=torch.bool, device=x.device) if self.mask else None
-        out: Tensor = functional.scaled_dot_product_attention(query, key, value, mask, self.dropout)
-        return out
-
-
 @pytest.mark.processor
 @pytest.mark.usefixtures("_no_fast_path")
 @pytest.mark.parametrize("mask", [(), (40, 40), (2, 40, 40)], ids=str)
 def test_three_dimensions_on_the_cpu_equal_the_profiler(mask: tuple[int, ...]) -> None:
-    assert_exact(OneHead(mask), torch.randn(2, 40, 8))
-    assert_exact(OneHead(mask, dropout=0.1), torch.randn(2, 40, 8))
+    assert_exact(one_head(mask), torch.randn(2, 40, 8))
+    assert_exact(one_head(mask, dropout=0.1), torch.randn(2, 40, 8))
+
+
+def one_head(mask: tuple[int, ...], dropout: float = 0.0) -> nn.Module:
+    """Attention of maps [batch, positions, channels]."""
+
+    def forward(x: Tensor, project: nn.Module) -> Tensor:
+        query, key, value = project(x).chunk(3, dim=2)
+        ones = torch.ones(mask, dtype=torch.bool, device=x.device) if mask else None
+        return functional.scaled_dot_product_attention(query, key, value, ones, dropout)
+
+    return Wrapped(forward, nn.Linear(8, 24, bias=False))
 
 
 def test_half_types_on_the_cpu_are_marked() -> None:
@@ -315,7 +302,7 @@ def test_half_types_on_the_cpu_are_marked() -> None:
 
 
 def test_multihead_attention_on_cuda_takes_the_same_path_as_its_function() -> None:
-    module, tokens = Heads(batch_first=True).to("meta"), torch.empty(2, 128, 16, device="meta")
+    module, tokens = heads(batch_first=True).to("meta"), torch.empty(2, 128, 16, device="meta")
     assert path(predict_peak(module, tokens, mode="train")) == "efficient"
     with sdpa_kernel(FUSED):
         assert path(predict_peak(module.bfloat16(), tokens.bfloat16(), mode="train")) == "flash"

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 from field_cases import FEW
-from torch import Tensor
+from wrapped import meta
 
 from ctxbench import registry
 from ctxbench.base.mode import MODES, Mode
@@ -33,11 +33,7 @@ def predict(
 ) -> MemoryProfile:
     with torch.device("meta"):
         module = registry.get(key).build(shape[1], hparams)
-    return predict_peak(module, trained_input(module, image(shape)), mode=mode, device=device)
-
-
-def image(shape: tuple[int, ...]) -> Tensor:
-    return torch.empty(shape, device="meta")
+    return predict_peak(module, trained_input(module, meta(*shape)), mode=mode, device=device)
 
 
 def mib(profile: MemoryProfile) -> int:

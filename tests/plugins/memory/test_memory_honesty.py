@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from wrapped import Wrapped
 
 from ctxbench.base.mode import Mode
 from ctxbench.model.case import Case, Measure
@@ -25,16 +27,9 @@ from ctxbench.worker.measurement import CaseMeasurement
 IMAGE = torch.empty(2, 8, 6, 6, device="meta")
 
 
-class Applied(nn.Module):
+def applied(function: Callable[..., Any]) -> nn.Module:
     """A 1x1 convolution, then a function of its output."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.layer = nn.Conv2d(8, 8, 1)
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(self.layer(x))
+    return nn.Sequential(nn.Conv2d(8, 8, 1), Wrapped(function))
 
 
 class Doubled(torch.autograd.Function):
@@ -66,7 +61,7 @@ class Doubled(torch.autograd.Function):
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_refused_with_a_sentence(function: Any, sentence: str, mode: Mode) -> None:
     with pytest.raises(UnpredictableError, match=sentence) as caught:
-        predict_peak(Applied(function), IMAGE, mode=mode)
+        predict_peak(applied(function), IMAGE, mode=mode)
     assert "\n" not in str(caught.value)
 
 
@@ -76,7 +71,7 @@ def test_refused_with_a_sentence(function: Any, sentence: str, mode: Mode) -> No
         (nn.Identity(), "calls no PyTorch operator"),
         (nn.LazyConv2d(4, 1), "run the module once"),
         (torch.jit.script(nn.Conv2d(8, 8, 1)), "compiled"),
-        (Applied(lambda x: nn.functional.interpolate(x, 12)[0].unsqueeze(0).to(torch.int32)), "has a gradient"),
+        (applied(lambda x: nn.functional.interpolate(x, 12)[0].unsqueeze(0).to(torch.int32)), "has a gradient"),
     ],
 )
 def test_modules_that_have_no_training_step_to_predict(module: nn.Module, sentence: str) -> None:
@@ -85,55 +80,33 @@ def test_modules_that_have_no_training_step_to_predict(module: nn.Module, senten
 
 
 def test_a_missing_second_input_names_the_argument_and_two_inputs_work() -> None:
-    class Cross(nn.Module):
-        def forward(self, x: Tensor, y: Tensor) -> Tensor:
-            return x + y
-
+    cross = Wrapped(lambda x, y: x + y)
     with pytest.raises(UnpredictableError, match="missing 1 required positional argument: 'y'"):
-        predict_peak(Cross(), IMAGE, mode="infer")
-    assert (
-        predict_peak(Cross(), IMAGE, IMAGE.clone(), mode="infer").peak_bytes == 2560
-    )  # 576 floats in blocks of 512 bytes
+        predict_peak(cross, IMAGE, mode="infer")
+    # 576 floats in blocks of 512 bytes
+    assert predict_peak(cross, IMAGE, IMAGE.clone(), mode="infer").peak_bytes == 2560
 
 
 def test_recurrent_layers_and_autocast_are_refused() -> None:
     tokens = torch.empty(2, 5, 8, device="meta")
     with pytest.raises(UnpredictableError, match="one library call on CUDA"):
-        predict_peak(Recurrent(), tokens, mode="train")
+        predict_peak(nn.LSTM(8, 8, batch_first=True), tokens, mode="train")
     with torch.autocast("cpu"), pytest.raises(UnpredictableError, match="give its dtype as"):
         predict_peak(nn.Linear(8, 8), tokens, mode="train")
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.LSTM(8, 8, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layer(x)[0]
-        return out
-
-
 def test_the_plain_attention_path_is_predicted_when_it_is_asked_for() -> None:
-    attend = Applied(lambda x: functional.scaled_dot_product_attention(x, x, x))
+    attend = applied(lambda x: functional.scaled_dot_product_attention(x, x, x))
     with sdpa_kernel(SDPBackend.MATH):
         assert predict_peak(attend, IMAGE, mode="train").peak_bytes > 0
 
 
 def test_the_fast_path_of_multihead_attention_is_refused() -> None:
-    class Attention(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.MultiheadAttention(8, 2, batch_first=True)
-
-        def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.layer(x, x, x)[0]
-            return out
-
+    attention = Wrapped(lambda x, layer: layer(x, x, x)[0], nn.MultiheadAttention(8, 2, batch_first=True))
     tokens = torch.empty(2, 5, 8, device="meta")
     with pytest.raises(UnpredictableError, match="set_fastpath_enabled"):
-        predict_peak(Attention(), tokens, mode="infer")
-    assert predict_peak(Attention(), tokens, mode="train").peak_bytes > 0
+        predict_peak(attention, tokens, mode="infer")
+    assert predict_peak(attention, tokens, mode="train").peak_bytes > 0
 
 
 @pytest.mark.parametrize(
@@ -146,7 +119,7 @@ def test_the_fast_path_of_multihead_attention_is_refused() -> None:
     ],
 )
 def test_what_the_table_does_not_know_is_marked_by_name(function: Any, mark: str) -> None:
-    assert mark in predict_peak(Applied(function), IMAGE, mode="train").marks
+    assert mark in predict_peak(applied(function), IMAGE, mode="train").marks
 
 
 @pytest.mark.parametrize(
@@ -163,7 +136,7 @@ def test_what_the_table_does_not_know_is_marked_by_name(function: Any, mark: str
 def test_a_peak_that_may_be_too_high_is_no_lower_bound(function: Any, mark: str) -> None:
     image = IMAGE.to(memory_format=torch.channels_last) if mark == "group_norm" else IMAGE
     autocast = torch.bfloat16 if mark.endswith("autocast") else None
-    profile = predict_peak(Applied(function), image, mode="train", device="cpu", autocast=autocast)
+    profile = predict_peak(applied(function), image, mode="train", device="cpu", autocast=autocast)
     told = [sentence for sentence in explain(profile) if f": {mark} (" in sentence]
     assert len(told) == 1
     assert "so the peak may be higher or lower:" in told[0]
@@ -180,7 +153,7 @@ def test_a_custom_operator_is_marked() -> None:
     def _(x: Tensor) -> Tensor:
         return torch.empty_like(x)
 
-    profile = predict_peak(Applied(lambda x: negate(x)), IMAGE, mode="infer")
+    profile = predict_peak(applied(lambda x: negate(x)), IMAGE, mode="infer")
     assert "ctxbench_test.negate" in profile.marks
 
 
@@ -200,7 +173,7 @@ def test_a_case_in_channels_last_is_predicted_in_it() -> None:
 
 
 def test_dropout_on_cuda_keeps_a_mask_of_one_byte_an_element() -> None:
-    module = Applied(lambda x: functional.dropout(x, 0.5))
+    module = applied(lambda x: functional.dropout(x, 0.5))
     profile = predict_peak(module, IMAGE, mode="train")
     mask = next(block for block in profile.allocations if block.dtype == "bool")
     assert mask.bytes == -(-IMAGE.numel() // 512) * 512

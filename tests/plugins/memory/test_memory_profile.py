@@ -1,12 +1,14 @@
 """The profile: lifetimes, groups, sentences with computed numbers, remedies, the drawing."""
 
 import gc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+from wrapped import Wrapped
 
 from ctxbench.base.call_sites import WRAPPER, CallSite
 from ctxbench.base.mode import Mode
@@ -111,23 +113,18 @@ def test_marks_and_workspaces_are_told(profile: MemoryProfile) -> None:
     assert "the workspace of cuBLAS (8 MiB)" in text
 
 
-class KeepsItsMap(nn.Module):
-    def __init__(self, free: bool) -> None:
-        super().__init__()
-        self.free = free
-
-    def forward(self, x: Tensor) -> Tensor:
+def test_a_map_kept_by_its_name_is_found_and_its_price_is_right() -> None:
+    def kept(x: Tensor) -> Tensor:
         raw = x @ x.transpose(1, 2)
         affinity = raw.softmax(dim=2)
-        if self.free:
-            del raw
         return affinity @ affinity @ x
 
+    def freed(x: Tensor) -> Tensor:
+        affinity = (x @ x.transpose(1, 2)).softmax(dim=2)
+        return affinity @ affinity @ x
 
-def test_a_map_kept_by_its_name_is_found_and_its_price_is_right() -> None:
     x = torch.empty(1, 512, 8, device="meta")
-    keeps = predict_peak(KeepsItsMap(free=False), x, mode="infer")
-    frees = predict_peak(KeepsItsMap(free=True), x, mode="infer")
+    keeps, frees = (predict_peak(Wrapped(function), x, mode="infer") for function in (kept, freed))
     output = 4 * 512 * 8
     assert keeps.peak_bytes == 3 * MIB + output
     assert frees.peak_bytes == 2 * MIB + output
@@ -137,76 +134,66 @@ def test_a_map_kept_by_its_name_is_found_and_its_price_is_right() -> None:
     assert not any("nothing reads" in s for s in explain(frees))
 
 
-class Unfused(nn.Module):
-    def __init__(self, fused: bool, scale: float) -> None:
-        super().__init__()
-        self.project, self.fused, self.scale = nn.Linear(32, 96, bias=False), fused, scale
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = self.project(x).chunk(3, dim=2)
-        if self.fused:
-            return scaled_dot_product_attention(query[:, None], key[:, None], value[:, None], scale=self.scale)[:, 0]
-        affinity = query @ key.transpose(1, 2)
-        scaled = affinity * self.scale if self.scale != 1 else affinity
-        return scaled.softmax(dim=2) @ value  # type: ignore[no-any-return]  # chunk is not typed
+def attention(function: Callable[..., Tensor]) -> nn.Module:
+    """A function of queries, keys and values from one projection."""
+    project = nn.Linear(32, 96, bias=False)
+    return Wrapped(lambda x, project: function(*project(x).chunk(3, dim=2)), project)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_fused_attention_is_a_remedy_close_to_the_fused_modules_own_peak(scale: float, mode: Mode) -> None:
+    def written(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        affinity = query @ key.transpose(1, 2)
+        scaled = affinity * scale if scale != 1 else affinity
+        return scaled.softmax(dim=2) @ value
+
+    one_head = attention(
+        lambda q, k, v: scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], scale=scale)[:, 0]
+    )
     x = torch.empty(1, 1024, 32, device="meta")
-    remedy = remedies(Unfused(False, scale), x, mode=mode)[0]
+    remedy = remedies(attention(written), x, mode=mode)[0]
     assert "fused attention at test_memory_profile.py" in remedy.change
     assert "no map of 1024 x 1024" in remedy.change
-    fused = predict_peak(Unfused(True, scale), x, mode=mode).peak_bytes
-    peak = predict_peak(Unfused(False, scale), x, mode=mode).peak_bytes
+    fused, peak = (predict_peak(each, x, mode=mode).peak_bytes for each in (one_head, attention(written)))
     assert remedy.peak_bytes <= fused < 0.4 * peak  # 4 MiB an affinity, 128 KiB a map of 32 channels
     assert fused - remedy.peak_bytes <= 5 * 4 * 1024 * 32  # the workspace of the fused kernel's backward pass
 
 
-class Updated(Unfused):
-    """Weights that are multiplied with another map of their size, as the first codes of a factorisation are."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = self.project(x).chunk(3, dim=2)
-        affinity = query @ key.transpose(1, 2)
-        return affinity.softmax(dim=2) * affinity @ value  # type: ignore[no-any-return]  # chunk is not typed
-
-
 def test_a_softmax_that_no_fused_kernel_can_take_is_no_attention() -> None:
+    """Weights are multiplied with another map of their size, as the first codes of a factorisation are."""
+
+    def updated(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        affinity = query @ key.transpose(1, 2)
+        return affinity.softmax(dim=2) * affinity @ value
+
     convolved = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Softmax(dim=1), nn.Conv2d(8, 8, 1))
-    for module, shape in ((convolved, (1, 8, 64, 64)), (Updated(False, 1.0), (1, 256, 32))):
+    for module, shape in ((convolved, (1, 8, 64, 64)), (attention(updated), (1, 256, 32))):
         found = remedies(module, torch.empty(shape, device="meta"), mode="train")
         assert not any("attention" in remedy.change for remedy in found)
 
 
 def test_an_attention_without_a_fused_kernel_says_why_and_its_own_variables_are_no_advice() -> None:
-    class Rows(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return scaled_dot_product_attention(x, x, x)
-
-    wide = predict_peak(Rows(), torch.empty(2, 2, 2, 128, 16, device="meta"), mode="infer")
-    sentences = explain(wide)
+    rows = Wrapped(lambda x: scaled_dot_product_attention(x, x, x))
+    sentences = explain(predict_peak(rows, torch.empty(2, 2, 2, 128, 16, device="meta"), mode="infer"))
     assert any("has no fused kernel here: its maps have 5 dimensions" in sentence for sentence in sentences)
     assert not any("nothing reads" in sentence for sentence in sentences)
     strided = torch.empty(2, 2, 16, 128, device="meta").transpose(2, 3)
-    assert "stride 1" in " ".join(predict_peak(Rows(), strided, mode="infer").unfused.values())
+    assert "stride 1" in " ".join(predict_peak(rows, strided, mode="infer").unfused.values())
     odd = torch.empty(2, 2, 128, 6, device="meta")
-    assert "heads have 6 channels, no multiple of 4" in " ".join(
-        predict_peak(Rows(), odd, mode="infer").unfused.values()
-    )
-    assert predict_peak(Rows(), torch.empty(2, 2, 128, 16, device="meta"), mode="infer").unfused == {}
+    assert "heads have 6 channels, no multiple of 4" in " ".join(predict_peak(rows, odd, mode="infer").unfused.values())
+    assert predict_peak(rows, torch.empty(2, 2, 128, 16, device="meta"), mode="infer").unfused == {}
 
 
 def test_hints_of_the_same_kind_are_one() -> None:
-    class Keeps(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            first = x * 2
-            second = first * 2
-            third = second * 2
-            return third * 2
+    def keeps(x: Tensor) -> Tensor:
+        first = x * 2
+        second = first * 2
+        third = second * 2
+        return third * 2
 
-    hints = [s for s in explain(predict_peak(Keeps(), torch.empty(2**18, device="meta"), mode="infer")) if "del" in s]
+    profile = predict_peak(Wrapped(keeps), torch.empty(2**18, device="meta"), mode="infer")
+    hints = [sentence for sentence in explain(profile) if "del" in sentence]
     assert len(hints) == 1
     assert hints[0].count("1.0 MiB made by aten.mul.Tensor") == 2
     assert hints[0].endswith("and the peak is 2.0 MiB.")

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from wrapped import Wrapped
 
 import ctxbench
 from ctxbench import registry
@@ -107,20 +108,10 @@ def test_the_workspace_of_a_wide_convolution_is_counted_for_2020() -> None:
     assert then.peak_bytes - today.peak_bytes == 4 * 36 * (4 * (1024 + 8) + 1024 * 8)
 
 
-class Longest(nn.Module):
-    """The largest of a map's channels, beside a map that has a gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.weight * x.topk(1, dim=1).values
-
-
 @pytest.mark.parametrize(("channels", "marks"), [(1024, []), (1025, ["aten.topk"])])
 def test_a_long_slice_of_topk_is_marked(channels: int, marks: list[str]) -> None:
-    assert list(peak(Longest(), (1, channels, 2, 2), "cuda").marks) == marks
+    longest = Wrapped(lambda x, weight: weight * x.topk(1, dim=1).values, nn.Parameter(torch.ones(1)))
+    assert list(peak(longest, (1, channels, 2, 2), "cuda").marks) == marks
 
 
 @pytest.mark.parametrize(("dropout", "marks"), [(nn.Dropout2d(0.1), []), (nn.AlphaDropout(0.1), ["aten.bernoulli_"])])

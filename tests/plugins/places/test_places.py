@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from wrapped import Wrapped
 
 import ctxbench
 from ctxbench.base.errors import UsageError
@@ -190,28 +191,17 @@ def test_a_part_that_is_not_there_is_a_sentence(own: Path, name: str, part: str,
         inputs_of(Reference(str(own), name), part, 64)
 
 
-class Squeeze(nn.Module):
-    """A convolution, a linear layer of the mean, and a product of tensors, which thop does not see."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.conv, self.linear = nn.Conv2d(channels, channels, 1, bias=False), nn.Linear(channels, channels)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scaled: torch.Tensor = self.conv(x) * self.linear(x.mean((2, 3)))[:, :, None, None]
-        return scaled + x @ x.transpose(2, 3) @ x
-
-
 def test_flops_by_ultralytics_are_twice_thop_s_of_a_small_image_scaled_by_its_area() -> None:
     """The small map at stride 32 is one position; what does not grow with the map is scaled all the same."""
+
+    def forward(x: torch.Tensor, conv: nn.Module, linear: nn.Module) -> Any:
+        """A product of tensors is added, which thop does not see."""
+        return conv(x) * linear(x.mean((2, 3)))[:, :, None, None] + x @ x.transpose(2, 3) @ x
+
     c, positions = 8, 20 * 20
-    assert (
-        reading("thop-at-32@0.1.1").count_in(Calls(Squeeze(c), (1, c, 20, 20)), 640) == 2 * (c * c + c * c) * positions
-    )
-    assert (
-        reading("thop-at-32@0.1.1").count_in(Calls(Squeeze(c), (1, c, 80, 80)), 640)
-        == 2 * (c * c * 16 + c * c) * positions
-    )
+    for side, grown in ((20, 1), (80, 16)):
+        calls = Calls(Wrapped(forward, nn.Conv2d(c, c, 1, bias=False), nn.Linear(c, c)), (1, c, side, side))
+        assert reading("thop-at-32@0.1.1").count_in(calls, 640) == 2 * (c * c * grown + c * c) * positions
 
 
 def test_a_block_that_does_not_take_the_small_map_is_counted_at_its_own() -> None:

@@ -83,14 +83,9 @@ class FusedAttention(nn.Module):
         return functional.scaled_dot_product_attention(x, x, x)
 
 
-class GroupNorm(nn.Module):
+class GroupNorm(nn.GroupNorm):
     def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.GroupNorm(2, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.norm(x)
-        return result
+        super().__init__(2, 8)
 
 
 class UnitClamp(nn.Module):

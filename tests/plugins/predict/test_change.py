@@ -3,10 +3,11 @@
 import math
 
 import pytest
-import torch
 from torch import Tensor, nn
+from wrapped import Wrapped, meta
 
 from ctxbench.base.call_sites import CallSite
+from ctxbench.base.mode import Mode
 from ctxbench.base.number import CONFIDENCE_SDS, HOST_OWN_SD, ratio
 from ctxbench.plugins.predict import change
 from ctxbench.plugins.predict.change import change_of
@@ -17,22 +18,16 @@ from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.plugins.predict.work import Work
 
 
-class Adds(nn.Module):
-    """A convolution, and so many sums."""
+def operators(sums: int, size: int, mode: Mode = "infer") -> list[Operator]:
+    """Of a convolution, and so many sums."""
 
-    def __init__(self, sums: int) -> None:
-        super().__init__()
-        self.first, self.sums = nn.Conv2d(64, 64, 1), sums
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.first(x)
-        for _ in range(self.sums):
+    def forward(x: Tensor, first: nn.Module) -> Tensor:
+        y: Tensor = first(x)
+        for _ in range(sums):
             y = y + x
         return y
 
-
-def operators(sums: int, size: int) -> list[Operator]:
-    return operators_of(Adds(sums).to("meta"), torch.empty(8, 64, size, size, device="meta"), mode="infer")
+    return operators_of(Wrapped(forward, nn.Conv2d(64, 64, 1)).to("meta"), meta(8, 64, size, size), mode=mode)
 
 
 def small(name: str) -> Operator:
@@ -60,8 +55,7 @@ def test_an_addition_has_a_narrower_band_than_the_ratio_of_two_other_passes(size
 
 
 def test_what_training_adds_to_a_change_is_of_the_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    block, x = (Adds(2).to("meta"), torch.empty(8, 64, 64, 64, device="meta"))
-    before, now = operators_of(block, x, mode="train"), operators_of(Adds(4).to("meta"), x, mode="train")
+    before, now = operators(2, 64, "train"), operators(4, 64, "train")
     first, second = (time_of(each, sheet("t4"), "float16") for each in (before, now))
     narrow = change_of(first, second, (before, now))
     monkeypatch.setattr(change, "training_error", {"float16": 1.0}.__getitem__)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from wrapped import Wrapped, meta
 
 from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.operators import _IRREGULAR, operators_of
@@ -15,21 +16,6 @@ from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.rates import Era, calibration, hopper_class, rate
 from ctxbench.plugins.predict.sheet import by_title, sheet
 from ctxbench.plugins.predict.work import DEPTH_S, TAP_S, Convolution, Product, Work, matrix_product
-
-
-class Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
-def meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.empty(shape, dtype=dtype, device="meta")
 
 
 def test_bfloat16_depthwise_convolutions_of_contiguous_maps_have_the_rate_of_float32() -> None:
@@ -58,7 +44,7 @@ def test_an_operator_is_priced_in_the_dtype_of_its_arguments(dtype: torch.dtype)
         return x.float() @ x.float().mT
 
     def ms(x: Tensor, name: str) -> float:
-        found = time_of(operators_of(Function(product), x, mode="infer"), sheet("h200"), name)
+        found = time_of(operators_of(Wrapped(product), x, mode="infer"), sheet("h200"), name)
         (kernel,) = (each for each in found.kernels if each.work.product)
         assert kernel.dtype == "float32"
         return kernel.ms
@@ -73,7 +59,7 @@ def test_an_operator_is_priced_in_the_dtype_of_its_arguments(dtype: torch.dtype)
 def test_a_depthwise_filter_as_large_as_the_map_takes_a_thread_for_each_output(side: int) -> None:
     """PyTorch's own kernel on an H200: 1.33 ms for a filter of 128 x 128, 0.365 ms for one of 64 x 64."""
     maps, filters = meta(1, 32, side + 2, side + 2), meta(32, 1, side, side)
-    found = operators_of(Function(lambda x: nn.functional.conv2d(x, filters, groups=32)), maps, mode="infer")
+    found = operators_of(Wrapped(lambda x: nn.functional.conv2d(x, filters, groups=32)), maps, mode="infer")
     (kernel,) = time_of(found, sheet("h200")).kernels
     assert kernel.work.serial_s == side**2 * TAP_S
     assert kernel.ms == pytest.approx({64: 0.365, 128: 1.33}[side], rel=0.1)
@@ -122,7 +108,7 @@ def test_weight_gradients_on_an_h200_reach_a_seventh_of_the_peak_without_tf32() 
 
 def transposed_softmax_gradient(side: int, dtype: torch.dtype) -> list[Work]:
     grad, out = (meta(1, side, side, dtype=dtype) for _ in range(2))
-    function = Function(lambda x: torch.ops.aten._softmax_backward_data(x.transpose(1, 2), out, -1, dtype))
+    function = Wrapped(lambda x: torch.ops.aten._softmax_backward_data(x.transpose(1, 2), out, -1, dtype))
     return [work for each in operators_of(function, grad, mode="infer") for work in each.works]
 
 
@@ -144,7 +130,7 @@ def test_a_number_that_is_read_across_moves_a_sector(dtype: torch.dtype, ms: flo
 
 
 def across(function: Callable[..., Any], *shape: int) -> int:
-    found = operators_of(Function(function), meta(*shape), mode="infer")
+    found = operators_of(Wrapped(function), meta(*shape), mode="infer")
     return sum(work.across_bytes for each in found for work in each.works)
 
 
@@ -208,9 +194,7 @@ def test_sums_that_meet_in_the_gradient_of_upsampling_wait_for_each_other(
     seconds, card = 0.0, sheet("h200")
     for small in (1, 2, 3, 6):
         sizes = [side] * 2, [1, channels, small, small], False
-        gradient = Function(
-            partial(torch.ops.aten.upsample_bilinear2d_backward, **dict(zip(SIZES, sizes, strict=True)))
-        )
+        gradient = Wrapped(partial(torch.ops.aten.upsample_bilinear2d_backward, **dict(zip(SIZES, sizes, strict=True))))
         found = operators_of(gradient, meta(1, channels, side, side), mode="infer")
         (work,) = (each for one in found for each in one.works)
         known = rate(work, effects_of(card, "cuda"))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from field_cases import FEW
 from torch import Tensor, nn
+from wrapped import Wrapped, meta
 
 from ctxbench import registry
 from ctxbench.base.call_sites import CallSite
@@ -18,6 +19,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.number import CONFIDENCE_SDS
 from ctxbench.meta.outputs import trained_input
+from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.predict import predict_peak
@@ -82,10 +84,6 @@ def plain_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "calibration", lambda: plain)
     monkeypatch.setattr(predict_effects, "calibration", lambda: plain)
     monkeypatch.setattr(predict_passes, "calibration", lambda: plain)
-
-
-def meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.empty(shape, dtype=dtype, device="meta")
 
 
 @pytest.mark.parametrize("name", sheets())
@@ -217,29 +215,15 @@ def test_a_linear_layer_takes_the_milliseconds_of_its_closed_form() -> None:
     ],
 )
 def test_an_elementwise_kernel_takes_the_time_of_its_bytes(forward: Callable[[Tensor], Tensor], moved: int) -> None:
-    found = time_of(operators_of(Function(forward), meta(512, 1024), mode="infer"), MADE_UP)
+    found = time_of(operators_of(Wrapped(forward), meta(512, 1024), mode="infer"), MADE_UP)
     ms = moved * 4 * 512 * 1024 / 50e9 * 1e3
     last = found.kernels[-1]
     assert (last.work.kind in ("elementwise", "copy"), last.bound) == (True, "bandwidth")
     assert last.ms == pytest.approx(ms, rel=1e-5)
 
 
-class Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-        self.weight = nn.Parameter(torch.ones(1, device="meta"))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
 def test_views_cost_nothing() -> None:
-    views = Function(
-        lambda x: torch.relu(x.reshape(8, 16, 4).transpose(1, 2)[:, :2].unsqueeze(0).expand(3, -1, -1, -1))
-    )
+    views = Wrapped(lambda x: torch.relu(x.reshape(8, 16, 4).transpose(1, 2)[:, :2].unsqueeze(0).expand(3, -1, -1, -1)))
     found = operators_of(views, meta(8, 64), mode="infer")
     assert [(each.name, each.works[0].bytes) for each in found] == [("relu", 4 * (8 * 2 * 16 + 3 * 8 * 2 * 16))]
 
@@ -253,14 +237,8 @@ def test_products_have_the_sides_that_the_counting_rules_multiply(key: str, mode
     found = operators_of(model, x, mode=mode)
     products = [work.product for each in found for work in each.works if work.product]
     fused = sum(work.flops / 2 for each in found for work in each.works if work.kind == "fused attention")
-    counted = count_training_macs(model, x).macs_matmul if mode == "train" else _inference_products(model, x)
-    assert sum(product.macs for product in products) + fused == counted
-
-
-def _inference_products(model: nn.Module, x: Tensor) -> int:
-    from ctxbench.plugins.macs.counter import count_macs
-
-    return count_macs(model, x).macs_matmul
+    count = count_training_macs if mode == "train" else count_macs
+    assert sum(product.macs for product in products) + fused == count(model, x).macs_matmul
 
 
 @pytest.mark.parametrize(
@@ -279,16 +257,16 @@ def _inference_products(model: nn.Module, x: Tensor) -> int:
         (nn.GroupNorm(4, 64), ["row reduction", "elementwise"]),  # the sums, and what uses them
         (nn.MaxPool2d(3), ["pooling"]),
         (nn.AdaptiveAvgPool2d(3), ["pooling"]),
-        (Function(lambda x: x.sort()[0]), ["irregular"]),
-        (Function(lambda x: x.cumsum(1)), ["irregular"]),
+        (Wrapped(lambda x: x.sort()[0]), ["irregular"]),
+        (Wrapped(lambda x: x.cumsum(1)), ["irregular"]),
         (nn.LayerNorm(16), ["norm"]),
         (nn.GELU(), ["transcendental"]),
         (nn.Softmax(dim=-1), ["softmax"]),
-        (Function(lambda x: x.sum(1)), ["row reduction"]),
-        (Function(lambda x: torch.fft.rfft2(x).real.clone()), ["FFT", "copy"]),
-        (Function(lambda x: torch.complex(x, x).real.clone()), ["elementwise", "copy"]),
-        (Function(torch.linalg.inv), ["elementwise", "elementwise", "solver"]),
-        (Function(lambda x: torch.cat([x, x])), ["copy"]),
+        (Wrapped(lambda x: x.sum(1)), ["row reduction"]),
+        (Wrapped(lambda x: torch.fft.rfft2(x).real.clone()), ["FFT", "copy"]),
+        (Wrapped(lambda x: torch.complex(x, x).real.clone()), ["elementwise", "copy"]),
+        (Wrapped(torch.linalg.inv), ["elementwise", "elementwise", "solver"]),
+        (Wrapped(lambda x: torch.cat([x, x])), ["copy"]),
     ],
     ids=str,
 )
@@ -351,7 +329,7 @@ def test_an_operator_of_no_class_is_marked_and_its_bytes_counted() -> None:
     library = torch.library.Library("ctxbench_test", "DEF")
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", torch.empty_like, "Meta")
-    own = Function(lambda x: torch.ops.ctxbench_test.twice(x))
+    own = Wrapped(lambda x: torch.ops.ctxbench_test.twice(x))
     found = operators_of(own, meta(256, 1024), mode="infer")
     assert [(work.kind, work.bytes) for each in found for work in each.works] == [("unknown", 2 * 2**20)]
     predicted = time_of(found, sheet("titan-xp"))
@@ -362,17 +340,17 @@ def test_an_operator_of_no_class_is_marked_and_its_bytes_counted() -> None:
 
 
 def test_a_dtype_without_efficiencies_is_that_of_the_operator() -> None:
-    double = Function(lambda x: (x.double().relu() + 1).float())
+    double = Wrapped(lambda x: (x.double().relu() + 1).float())
     found = time_of(operators_of(double, meta(256, 1024), mode="infer"), sheet("titan-xp"), "float32")
     told = "No efficiencies of some classes were measured in float64: those of another dtype stand in."
     assert told in map(str, found.notes())
-    single = time_of(operators_of(Function(torch.relu), meta(256, 1024), mode="infer"), sheet("titan-xp"), "float32")
+    single = time_of(operators_of(Wrapped(torch.relu), meta(256, 1024), mode="infer"), sheet("titan-xp"), "float32")
     assert not [note for note in single.notes() if note.code == "time_dtype"]
 
 
 def test_a_module_that_meta_cannot_run_says_why() -> None:
     with pytest.raises(UnpredictableError, match="reads a tensor's values"):
-        operators_of(Function(lambda x: x * x.sum().item()), meta(4, 4), mode="infer")
+        operators_of(Wrapped(lambda x: x * x.sum().item()), meta(4, 4), mode="infer")
 
 
 @pytest.mark.usefixtures("plain_rates")
@@ -579,25 +557,19 @@ def test_upsampling_of_contiguous_maps_takes_a_thread_for_each_pixel_over_all_ma
     assert time_of([last], sheet("rtx-3090")).device_ms < ms / 50
 
 
-class WithoutAutocast(nn.Module):
+def norm_without_autocast(x: Tensor, norm: nn.Module, project: nn.Module) -> Any:
     """A norm in float32 and a layer under the case's autocast."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.project = nn.LayerNorm(64), nn.Linear(64, 64)
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(device_type=x.device.type, enabled=False):
-            x = self.norm(x.float())
-        projected: Tensor = self.project(x)
-        return projected
+    with torch.autocast(device_type=x.device.type, enabled=False):
+        x = norm(x.float())
+    return project(x)
 
 
 @pytest.mark.parametrize(
     ("autocast", "dtype"), [(None, "float32"), (torch.float16, "autocast-float16")], ids=["without", "with"]
 )
 def test_a_part_that_switches_autocast_off_has_a_time(autocast: torch.dtype | None, dtype: str) -> None:
-    found = operators_of(WithoutAutocast().to("meta"), meta(256, 64), mode="infer", autocast=autocast)
+    module = Wrapped(norm_without_autocast, nn.LayerNorm(64), nn.Linear(64, 64)).to("meta")
+    found = operators_of(module, meta(256, 64), mode="infer", autocast=autocast)
     dtypes = {each.name: each.dtype for each in found}
     assert (dtypes["native_layer_norm"], dtypes["addmm"]) == ("float32", dtype.removeprefix("autocast-"))
     assert time_of(found, sheet("rtx-3090"), dtype).device_ms > 0
@@ -620,7 +592,7 @@ def test_kernels_of_a_class_err_alike_and_several_classes_average_out() -> None:
 def test_the_software_of_2020_inverts_a_single_matrix_with_the_host() -> None:
     def ms(era: Era, *shape: int) -> float:
         return time_of(
-            operators_of(Function(torch.linalg.inv), meta(*shape), mode="infer"), sheet("t4"), era=era
+            operators_of(Wrapped(torch.linalg.inv), meta(*shape), mode="infer"), sheet("t4"), era=era
         ).time.value
 
     # PyTorch's pull request 42403 on an RTX 2070 SUPER: 7.69 and 0.288 ms; a batch of one 0.42 and 0.281
@@ -628,7 +600,7 @@ def test_the_software_of_2020_inverts_a_single_matrix_with_the_host() -> None:
     assert ms("cuda", 64, 64) == pytest.approx(0.288, rel=0.15)
     assert ms("cuda-2020", 1, 64, 64) == pytest.approx(0.42, rel=0.15)
     assert ms("cuda", 1, 64, 64) == pytest.approx(0.281, rel=0.15)
-    found = time_of(operators_of(Function(torch.linalg.inv), meta(64, 64), mode="infer"), sheet("t4"))
+    found = time_of(operators_of(Wrapped(torch.linalg.inv), meta(64, 64), mode="infer"), sheet("t4"))
     assert found.time.unknown == "100% of the time is in solver, which nothing measured"
     assert "With the PyTorch of 2020" not in " ".join(map(str, found.notes()))
 

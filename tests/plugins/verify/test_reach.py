@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from test_contract import checked
-from torch import Tensor, nn
+from torch import nn
 
 from ctxbench import registry
 from ctxbench.plugins.verify.checks import CHECKS, run_checks
@@ -47,16 +47,11 @@ def test_how_far_a_block_sees_is_as_declared(key: str, hparams: dict[str, Any], 
 
 
 @register("claims", title="Claims", reach="by content", position_mixing=False, listed=False)
-class Claims(nn.Module):
+class Claims(nn.Conv2d):
     """A block that says that the input decides what it reaches, and reaches nothing."""
 
     def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.layer = nn.Conv2d(channels, channels, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layer(x)
-        return out
+        super().__init__(channels, channels, 1)
 
 
 def test_what_reaches_by_content_reaches_another_position() -> None:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from wrapped import Wrapped
 
 from ctxbench import registry
 from ctxbench.model.case import Case, Measure
@@ -26,17 +28,6 @@ pytestmark = pytest.mark.slow  # many small passes, which take seconds together
 
 HALF, BFLOAT, FULL = torch.float16, torch.bfloat16, torch.float32
 X = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
-
-
-class Block(nn.Module):
-    """A block with one function, to which a test points by its lines."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 def no_maximum(x: Tensor) -> Tensor:
@@ -86,15 +77,15 @@ def test_an_overflow_is_told_with_its_line_at_the_scale_that_float64_expects(
 ) -> None:
     beyond = [scale for scale in SCALES if largest(scale * X.double()) > torch.finfo(dtype).max]
     expected = Overflow(operator, f"at {planted(function)}", "infinity", beyond[0]) if beyond else None
-    assert overflows(Block(function), X, dtype)[0] == expected
+    assert overflows(Wrapped(function), X, dtype)[0] == expected
     assert beyond or operator == "sum"
 
 
 def test_a_gradient_that_is_not_finite_is_told_apart_from_the_forward_pass() -> None:
     for dtype in (HALF, BFLOAT, FULL):
         found = Overflow("div", f"in the gradient of {planted(root)}", "infinity", 1)
-        assert overflows(Block(root), X, dtype) == (None, found)
-    assert overflows(Block(lambda x: (x * 30000).sum(2, keepdim=True) + x), X, HALF)[1] is None  # not tried
+        assert overflows(Wrapped(root), X, dtype) == (None, found)
+    assert overflows(Wrapped(lambda x: (x * 30000).sum(2, keepdim=True) + x), X, HALF)[1] is None  # not tried
 
 
 def test_running_statistics_count() -> None:
@@ -117,7 +108,7 @@ def test_running_statistics_count() -> None:
     ],
 )
 def test_what_is_infinite_on_purpose_does_not_count(function: Callable[[Tensor], Tensor]) -> None:
-    assert overflows(Block(function), X, HALF) == (None, None)
+    assert overflows(Wrapped(function), X, HALF) == (None, None)
 
 
 def test_what_is_infinite_on_purpose_counts_where_it_spoils_the_results() -> None:
@@ -126,7 +117,7 @@ def test_what_is_infinite_on_purpose_counts_where_it_spoils_the_results() -> Non
         return scores.softmax(-1)  # planted
 
     found = Overflow("_softmax", f"at {planted(all_masked)}", "NaN", 1)
-    assert overflows(Block(all_masked), X, HALF) == (found, None)
+    assert overflows(Wrapped(all_masked), X, HALF) == (found, None)
     heavy = Factor()
     nn.init.constant_(heavy.factor, 1e5)
     assert overflows(heavy, X, HALF) == (Overflow("a weight", "of the module", "infinity", 1), None)
@@ -140,39 +131,21 @@ def test_stable_blocks(dtype: torch.dtype) -> None:
     assert overflows(registry.get("mhsa").build(64, {}), x, dtype)[0] is None
 
 
-class Product(nn.Module):
-    """A product that overflows in float16; autocast is switched off for it on this device."""
-
-    def __init__(self, device: str = "") -> None:
-        super().__init__()
-        self.device = device
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(self.device, enabled=False) if self.device else nullcontext():
+def test_autocast_has_the_casts_of_cuda_where_a_module_does_not_switch_it_off() -> None:
+    def product(x: Tensor, device: str = "") -> Tensor:
+        """Overflows in float16; autocast is switched off for it on this device."""
+        with torch.autocast(device, enabled=False) if device else nullcontext():
             return torch.matmul(x, 1000 * torch.ones(8, 8)) / 8000
 
-
-def test_autocast_has_the_casts_of_cuda_where_a_module_does_not_switch_it_off() -> None:
-    forward, _ = overflows(Product(), X, FULL, HALF)
+    forward, _ = overflows(Wrapped(product), X, FULL, HALF)
     beyond = [scale for scale in SCALES if (scale * 1000 * X.double().sum(3)).abs().max() > torch.finfo(HALF).max]
     assert forward is not None
     assert (forward.operator, forward.scale) == ("mm", beyond[0])
     for device in ("cpu", "cuda"):
-        assert overflows(Product(device), X, FULL, HALF) == (None, None)
-    assert overflows(Block(no_maximum), X, FULL, HALF) == overflows(Block(no_maximum), X, FULL)  # exp is in float32
+        assert overflows(Wrapped(partial(product, device=device)), X, FULL, HALF) == (None, None)
+    assert overflows(Wrapped(no_maximum), X, FULL, HALF) == overflows(Wrapped(no_maximum), X, FULL)  # exp is in float32
     assert not torch.is_autocast_enabled("cpu")
     assert not torch.is_autocast_enabled("cuda")
-
-
-class Factor(nn.Module):
-    """A factor, whose gradient is a sum over all numbers."""
-
-    def __init__(self, channels: int = 4) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.full((1, channels, 1, 1), 3.0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.factor
 
 
 def test_losses_of_a_dtype_beside_those_of_float32() -> None:
@@ -190,7 +163,7 @@ def test_losses_of_a_dtype_beside_those_of_float32() -> None:
 
 
 def test_losses_end_with_one_that_is_not_finite() -> None:
-    too_large = losses(Block(lambda x: x * 60000), X, HALF)
+    too_large = losses(Wrapped(lambda x: x * 60000), X, HALF)
     assert len(too_large) == 1
     assert not math.isfinite(too_large[0])
 
@@ -203,6 +176,17 @@ class NotFinite(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         return gradients[0] * (math.nan if gradients[0].dtype == HALF else 1)
+
+
+class Factor(nn.Module):
+    """A factor, whose gradient is a sum over all numbers."""
+
+    def __init__(self, channels: int = 4) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.full((1, channels, 1, 1), 3.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
 
 
 class Lost(Factor):
