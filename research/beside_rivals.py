@@ -22,11 +22,10 @@ import tempfile
 import time
 import venv
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 from check_commits import ADD, COMMITS, FORWARD
-from gate_on_this_machine import SLOWER, STATES, begin, changed_tree
+from gate_on_this_machine import SLOWER, STATES, begin, busy_loops, changed_tree
 from instructions import Side, instructions
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "gate-rivals"
@@ -186,17 +185,15 @@ def main() -> None:
     options = parser.parse_args()
     begin(options.out)
     path = options.out / "rivals.csv"
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as loops:
+    with tempfile.TemporaryDirectory() as folder:
         tools = Tools(Path(folder))
         for state in options.states.split(","):
-            for _ in os.sched_getaffinity(0) if state == "loops" else ():
-                loop = loops.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
-                loops.callback(loop.kill)
             names = options.only.split(",") if options.only else TIMED if state == "loops" else [*EVERY]
             trees = {
                 name: changed_tree_in(Path(folder) / f"{state}-{at}", *EVERY[name]) for at, name in enumerate(names)
             }
-            (count if state == ANY else time_each)(tools, state, trees, path)
+            with busy_loops(len(os.sched_getaffinity(0)) if state == "loops" else 0):
+                (count if state == ANY else time_each)(tools, state, trees, path)
     print(table(rows(path)))
 
 

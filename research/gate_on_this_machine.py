@@ -16,8 +16,8 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,16 @@ SLOWER = {
 Gate = Mapping[str, Any]
 
 
+@contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    """So many processes that compute all the time."""
+    with ExitStack() as loops:
+        for _ in range(count):
+            loop = loops.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            loops.callback(loop.kill)
+        yield
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=GATES, help="where the gates' JSON goes")
@@ -60,10 +70,7 @@ def main() -> None:
     folder: Path = options.out / ("loops" if options.beside_loops else "quiet")
     begin(folder)
     modules = tomllib.loads((ROOT / "suites" / "ci.toml").read_text(encoding="utf-8"))["modules"]
-    with ExitStack() as loops:
-        for _ in os.sched_getaffinity(0) if options.beside_loops else ():
-            loop = loops.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
-            loops.callback(loop.kill)
+    with busy_loops(len(os.sched_getaffinity(0)) if options.beside_loops else 0):
         for kind, (count, share) in KINDS.items():
             for number in range(count):
                 pair = ",".join(modules[(2 * number + each) % len(modules)] for each in range(2))

@@ -8,14 +8,13 @@ import itertools
 import math
 import re
 import statistics
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from gate_on_this_machine import busy_loops
 
 import ctxbench
 from ctxbench.engine.progress import Plain
@@ -112,26 +111,13 @@ def missed_goals() -> str:
     return "; ".join(f"{GOALS[line][0]} ({GOALS[line][1]}): {' and '.join(found[line])}" for line in sorted(found))
 
 
-@contextmanager
-def neighbour(busy: bool) -> Iterator[None]:
-    """One process that computes all the time, if `busy`."""
-    if not busy:
-        yield
-        return
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
 def main() -> None:
     """Run what is not there yet."""
     for state, suite in itertools.product(STATES, SUITES):
         for number in range(1, SUITES[suite][state] + 1):
             out = RUNS / f"{suite}-{state}-{number}"
             if not out.exists():
-                with neighbour(state == "busy"):
+                with busy_loops(int(state == "busy")):
                     ctxbench.run(suite, metrics=["params", "latency"], out=out, reporter=Plain())
                 for name in NOT_KEPT:
                     (out / name).unlink()

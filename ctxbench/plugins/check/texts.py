@@ -54,7 +54,9 @@ def summary(result: GateResult) -> str:
         found = Counter(each.verdict for each in result.outputs)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
         parts.append(f"Outputs and gradients of {counted(len(result.outputs), 'case')}: {verdicts}.")
-    return " ".join([*parts, f"Exit code {int(result.exit_code)}: {exit_name(result.exit_code)}."])
+    code = result.exit_code
+    name = "no time compared" if code == ExitCode.NOTHING_COMPARED and result.compared else exit_name(code)
+    return " ".join([*parts, f"Exit code {int(code)}: {name}."])
 
 
 def headline(result: GateResult) -> str:

@@ -42,7 +42,7 @@ from ctxbench.plugins.check.request import Request, parse_accepted, parse_rename
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult, exit_code
 from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now
 from ctxbench.plugins.check.rules import BELOW, GateRule
-from ctxbench.plugins.check.texts import accepting, label_of, remarks
+from ctxbench.plugins.check.texts import accepting, label_of, remarks, summary
 from ctxbench.plugins.check.wire import PairRow, WrittenCall
 from ctxbench.plugins.trees.tree_cases import suite_in_tree
 from ctxbench.plugins.trees.trees import Tree, baseline_tree, working_tree
@@ -536,6 +536,7 @@ def test_a_row_that_fails_on_both_sides_is_not_compared(
     assert [row.status for row in result.rows] == ["not compared"] * 2
     # That the costs agree is no word on the latency that was asked for.
     assert (result.compared, result.exit_code) == (5, ExitCode.NOTHING_COMPARED)
+    assert summary(result).endswith("Exit code 5: no time compared.")
 
 
 SLOWER = {"Same infer": 0.08, "Same train": 0.08, "Inner infer": 0.08, "Inner train": -0.3}
