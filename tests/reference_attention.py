@@ -1,10 +1,9 @@
 """The attention and pyramid modules once more, pixel by pixel from their equations, as a yardstick for the tests.
 
-Every function takes `p`, the module's parameters and buffers by name, the input [B, C, H, W] and whether batch
-normalisation uses the statistics of the batch.
+Every function takes `p`, the module's parameters and buffers by name, the input [B, C, H, W], whether batch
+normalisation uses the statistics of the batch, and hyper-parameters, of which `p` has those that are sizes.
 """
 
-import math
 from collections.abc import Callable, Mapping
 
 import torch
@@ -18,6 +17,14 @@ def project(p: Named, name: str, pixels: Tensor) -> Tensor:
     weight = p[f"{name}.weight"]
     projected = weight.reshape(weight.shape[0], -1) @ pixels
     return projected + p[f"{name}.bias"][:, None] if f"{name}.bias" in p else projected
+
+
+def sigmoid(values: Tensor) -> Tensor:
+    return 1 / (1 + torch.exp(-values))
+
+
+def silu(values: Tensor) -> Tensor:
+    return values * sigmoid(values)
 
 
 def soft(scores: Tensor) -> Tensor:
@@ -37,22 +44,11 @@ def normalise(p: Named, name: str, images: list[Tensor], training: bool, eps: fl
     return [(image - mean[:, None]) * factor[:, None] + p[f"{name}.bias"][:, None] for image in images]
 
 
-def shifted(image: Tensor, down: int, right: int) -> Tensor:
-    """[C, H, W] whose pixel (i, j) is the image's (i + down, j + right), zero outside."""
-    height, width = image.shape[1:]
-    rows = [
-        torch.stack(
-            [
-                image[:, i + down, j + right]
-                if 0 <= i + down < height and 0 <= j + right < width
-                else torch.zeros_like(image[:, 0, 0])
-                for j in range(width)
-            ],
-            dim=1,
-        )
-        for i in range(height)
-    ]
-    return torch.stack(rows, dim=1)
+def layer_norm(p: Named, name: str, tokens: Tensor, eps: float = 1e-5) -> Tensor:
+    """Layer normalisation of the columns of [C, n]."""
+    centred = tokens - tokens.mean(0)
+    normal = centred / torch.sqrt((centred**2).mean(0) + eps)
+    return normal * p[f"{name}.weight"].reshape(-1, 1) + p[f"{name}.bias"].reshape(-1, 1)
 
 
 def cells(image: Tensor, size: int) -> Tensor:
@@ -66,15 +62,30 @@ def cells(image: Tensor, size: int) -> Tensor:
     return torch.stack(means, dim=1)
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
-    """Softmax attention, one query column at a time: [d, n], [d, m], [c, m] to [c, n]."""
-    columns = [
-        values @ soft(torch.stack([q @ keys[:, j] for j in range(keys.shape[1])]) / temperature) for q in queries.T
-    ]
-    return torch.stack(columns, dim=1)
+def attend(query: Tensor, key: Tensor, value: Tensor, scale: float = 1.0) -> Tensor:
+    """Softmax attention, one query column at a time: [d, n], [d, m], [v, m] to [v, n]."""
+    return torch.stack([value @ soft(key.T @ query[:, i] * scale) for i in range(query.shape[1])], dim=1)
 
 
-def self_attention(p: Named, x: Tensor, training: bool) -> Tensor:
+def window(image: Tensor, height: int, width: int, weight: Tensor, bias: Tensor | None, dilation: int = 1) -> Tensor:
+    """A convolution [C', C or 1, k, k] of an image [C, n] with zeros outside; one input channel: depthwise."""
+    size = weight.shape[2]
+    reach = dilation * (size // 2)
+    cells = torch.zeros(image.shape[0], height + 2 * reach, width + 2 * reach, dtype=image.dtype)
+    cells[:, reach : reach + height, reach : reach + width] = image.reshape(-1, height, width)
+    total = torch.zeros(weight.shape[0], height, width, dtype=image.dtype)
+    for a in range(size):
+        for b in range(size):
+            part = cells[:, a * dilation : a * dilation + height, b * dilation : b * dilation + width]
+            if weight.shape[1] == 1:
+                total = total + weight[:, 0, a, b][:, None, None] * part
+            else:
+                total = total + torch.einsum("oc,chw->ohw", weight[:, :, a, b], part)
+    total = total.reshape(weight.shape[0], -1)
+    return total if bias is None else total + bias[:, None]
+
+
+def self_attention(p: Named, x: Tensor, training: bool, **sizes: int) -> Tensor:
     outputs = []
     for image in x.flatten(2):
         context = attend(project(p, "query", image), project(p, "key", image), project(p, "value", image))
@@ -82,7 +93,7 @@ def self_attention(p: Named, x: Tensor, training: bool) -> Tensor:
     return torch.stack(outputs).reshape(x.shape)
 
 
-def dual_attention(p: Named, x: Tensor, training: bool) -> Tensor:
+def dual_attention(p: Named, x: Tensor, training: bool, **sizes: int) -> Tensor:
     total = torch.zeros_like(x)
     for branch in ("position", "channel"):
         convolved = []
@@ -94,16 +105,14 @@ def dual_attention(p: Named, x: Tensor, training: bool) -> Tensor:
                 # softmax(max - similarity) = softmax(-similarity)
                 weights = [soft(-torch.stack([row @ other for other in image])) for row in image]
                 context = torch.stack([sum(w[c] * image[c] for c in range(len(image))) for w in weights])
-            attended = (p[f"{branch}.scale"] * context + image).reshape(x.shape[1:])
-            weight = p[f"{branch}_head.0.weight"]
-            taps = [weight[:, :, i, j] @ shifted(attended, i - 1, j - 1).flatten(1) for i in range(3) for j in range(3)]
-            convolved.append(torch.stack(taps).sum(0))
+            attended = p[f"{branch}.scale"] * context + image
+            convolved.append(window(attended, x.shape[2], x.shape[3], p[f"{branch}_head.0.weight"], None))
         normalised = torch.stack(normalise(p, f"{branch}_head.1", convolved, training))
         total = total + normalised.clamp(min=0).reshape(x.shape)
     return total
 
 
-def double_attention(p: Named, x: Tensor, training: bool) -> Tensor:
+def double_attention(p: Named, x: Tensor, training: bool, **sizes: int) -> Tensor:
     images = list(x.flatten(2))
 
     def projection(name: str, inputs: list[Tensor]) -> list[Tensor]:
@@ -126,37 +135,33 @@ def bottleneck(p: Named, concatenated: Tensor, training: bool) -> Tensor:
     return torch.unflatten(normalised, 2, concatenated.shape[2:])
 
 
-def adaptive_context(p: Named, x: Tensor, training: bool) -> Tensor:
+def adaptive_context(p: Named, x: Tensor, training: bool, **sizes: int) -> Tensor:
     outputs = []
     for image in x:
         for index, scale in enumerate((1, 2, 3, 6)):
             name = f"branches.{index}"
             features = project(p, f"{name}.features", image.flatten(1))
             features = (features + features.mean(1)[:, None]).clamp(min=0)
-            affinity = 1 / (1 + torch.exp(-project(p, f"{name}.affinity", features)))
+            affinity = sigmoid(project(p, f"{name}.affinity", features))
             regions = project(p, f"{name}.regions", cells(image, scale))
             context = sum(torch.outer(regions[:, r], affinity[r]) for r in range(scale * scale))
             outputs.append((context + features).clamp(min=0))
     return bottleneck(p, torch.cat(outputs).reshape(x.shape[0], -1, *x.shape[2:]), training)
 
 
-def dynamic_multi_scale(p: Named, x: Tensor, training: bool) -> Tensor:
+def dynamic_multi_scale(p: Named, x: Tensor, training: bool, **sizes: int) -> Tensor:
     outputs = []
     for image in x:
         for index, size in enumerate((1, 3, 5, 7)):
             name = f"branches.{index}"
-            filters = project(p, f"{name}.filters", cells(image, size))  # [d, k * k]
-            features = project(p, f"{name}.features", image.flatten(1)).reshape(-1, *x.shape[2:])
-            taps = [
-                filters[:, i * size + j, None] * shifted(features, i - size // 2, j - size // 2).flatten(1)
-                for i in range(size)
-                for j in range(size)
-            ]
-            outputs.append(project(p, f"{name}.output", torch.stack(taps).sum(0)).clamp(min=0))
+            filters = project(p, f"{name}.filters", cells(image, size)).reshape(-1, 1, size, size)
+            features = project(p, f"{name}.features", image.flatten(1))
+            context = window(features, x.shape[2], x.shape[3], filters, None)
+            outputs.append(project(p, f"{name}.output", context).clamp(min=0))
     return bottleneck(p, torch.cat(outputs).reshape(x.shape[0], -1, *x.shape[2:]), training)
 
 
-def co_occurrent_feature(p: Named, x: Tensor, training: bool) -> Tensor:
+def co_occurrent_feature(p: Named, x: Tensor, training: bool, **sizes: int) -> Tensor:
     height, width = x.shape[2:]
     contexts = []
     for image in x:
@@ -168,13 +173,13 @@ def co_occurrent_feature(p: Named, x: Tensor, training: bool) -> Tensor:
         pooled = torch.stack(means, dim=1)
         queries = project(p, "query_key", image.flatten(1))
         keys, values = project(p, "query_key", pooled), project(p, "value", pooled)
-        contexts.append(project(p, "output", attend(queries, keys, values, math.sqrt(len(queries)))))
+        contexts.append(project(p, "output", attend(queries, keys, values, len(queries) ** -0.5)))
     if "norm.weight" in p:
         contexts = normalise(p, "norm", contexts, training)
     return x + torch.stack(contexts).reshape(x.shape)
 
 
-def linear_attention(p: Named, x: Tensor, training: bool) -> Tensor:
+def linear_attention(p: Named, x: Tensor, training: bool, **sizes: int) -> Tensor:
     def unit(vector: Tensor) -> Tensor:
         return vector / vector.norm() if bool(vector.any()) else vector
 
@@ -192,7 +197,9 @@ def linear_attention(p: Named, x: Tensor, training: bool) -> Tensor:
     return torch.stack(outputs).reshape(x.shape)
 
 
-def focused_linear_attention(p: Named, x: Tensor, training: bool, *, heads: int, focus: int) -> Tensor:
+def focused_linear_attention(
+    p: Named, x: Tensor, training: bool, heads: int = 8, focus: int = 3, **sizes: int
+) -> Tensor:
     channels = x.shape[1]
     width = channels // heads
     scale = torch.log1p(torch.exp(p["scale"].reshape(channels)))
@@ -217,21 +224,10 @@ def focused_linear_attention(p: Named, x: Tensor, training: bool, *, heads: int,
             for query in queries[rows].T:
                 weights = (keys[rows].T @ query) / keys.shape[1]
                 columns.append(value @ weights / (weights.sum() + 1e-6))
-            mixed.append(torch.stack(columns, dim=1) + depthwise(p, value.reshape(width, *x.shape[2:])))
+            detail = window(value, x.shape[2], x.shape[3], p["detail.weight"], p["detail.bias"])
+            mixed.append(torch.stack(columns, dim=1) + detail)
         outputs.append(project(p, "output", torch.cat(mixed)))
     return torch.stack(outputs).reshape(x.shape)
-
-
-def depthwise(p: Named, value: Tensor) -> Tensor:
-    """The detail path on the values of one head, [c, H, W] to [c, n]."""
-    weight = p["detail.weight"]  # [c, 1, k, k]
-    size = weight.shape[-1]
-    taps = [
-        weight[:, 0, i, j, None] * shifted(value, i - size // 2, j - size // 2).flatten(1)
-        for i in range(size)
-        for j in range(size)
-    ]
-    return torch.stack(taps).sum(0) + p["detail.bias"][:, None]
 
 
 REFERENCES: dict[str, Callable[..., Tensor]] = {

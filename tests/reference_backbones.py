@@ -6,9 +6,9 @@ The functions are called as those of `reference_field`.
 import math
 
 import torch
-from reference_attention import cells, normalise, project
-from reference_blocks import gelu, seen, sigmoid
-from reference_field import Named, Reference, attend, joined
+from reference_attention import Named, attend, cells, normalise, project, sigmoid
+from reference_blocks import gelu, seen
+from reference_field import Reference, joined
 from torch import Tensor
 from torch.nn import functional
 

@@ -6,13 +6,9 @@ The functions are called as those of `reference_field`.
 import math
 
 import torch
-from reference_attention import normalise, project, soft
-from reference_field import Named, Reference, attend, joined, window
+from reference_attention import Named, attend, layer_norm, normalise, project, sigmoid, soft, window
+from reference_field import Reference, joined
 from torch import Tensor
-
-
-def sigmoid(values: Tensor) -> Tensor:
-    return 1 / (1 + torch.exp(-values))
 
 
 def gelu(values: Tensor) -> Tensor:
@@ -35,10 +31,7 @@ def sra(p: Named, x: Tensor, training: bool, heads: int = 8, reduction: int = 4,
     for image in x.flatten(2):
         cells = image
         if reduction > 1:
-            cells = patches(image, height, width, reduction, p["sr.weight"], p["sr.bias"])
-            centred = cells - cells.mean(0)
-            cells = centred / torch.sqrt((centred**2).mean(0) + 1e-5)
-            cells = cells * p["norm.weight"][:, None] + p["norm.bias"][:, None]
+            cells = layer_norm(p, "norm", patches(image, height, width, reduction, p["sr.weight"], p["sr.bias"]))
         key, value = project(p, "kv", cells).chunk(2)
         parts = zip(*(each.chunk(heads) for each in (project(p, "q", image), key, value)), strict=True)
         context = torch.cat([attend(q, k, v, (image.shape[0] // heads) ** -0.5) for q, k, v in parts])

@@ -4,9 +4,9 @@ The functions are called as those of `reference_field`.
 """
 
 import torch
-from reference_attention import project
-from reference_blocks import gelu, seen, sigmoid
-from reference_field import Named, Reference, joined, window
+from reference_attention import Named, layer_norm, project, sigmoid, window
+from reference_blocks import gelu, seen
+from reference_field import Reference, joined
 from reference_mixers import between
 from torch import Tensor
 
@@ -72,9 +72,7 @@ def dcnv3(
     out = []
     for image in x.flatten(2):
         made = seen(image, height, width, p, "dw_conv.0")
-        made = made - made.mean(0)
-        made = made / torch.sqrt((made**2).mean(0) + 1e-6)
-        made = gelu(made * p["dw_conv.1.1.weight"][:, None] + p["dw_conv.1.1.bias"][:, None])
+        made = gelu(layer_norm(p, "dw_conv.1.1", made, eps=1e-6))
         maps = project(p, "input_proj", image).reshape(-1, group_width, height, width)
         offsets = project(p, "offset", made).reshape(len(maps), len(taps), 2, -1)
         scores = project(p, "mask", made).reshape(len(maps), len(taps), -1).exp()

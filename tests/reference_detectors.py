@@ -6,9 +6,9 @@ The functions are called as those of `reference_field`.
 import math
 
 import torch
-from reference_attention import normalise, project, soft
-from reference_blocks import gelu, seen, sigmoid
-from reference_field import Named, Reference, attend, joined, window
+from reference_attention import Named, attend, layer_norm, normalise, project, sigmoid, soft, window
+from reference_blocks import gelu, seen
+from reference_field import Reference, joined
 from reference_mixers import between
 from torch import Tensor
 
@@ -146,9 +146,7 @@ def dat(
         places, samples = [], []
         for own, read in zip(query.split(group_width), image.split(group_width), strict=True):
             made = seen(own, height, width, p, "conv_offset.0").reshape(-1, height, width)[:, ::stride, ::stride]
-            made = made.flatten(1) - made.flatten(1).mean(0)
-            made = made / torch.sqrt((made**2).mean(0) + 1e-5)
-            made = gelu(made * p["conv_offset.1.norm.weight"][:, None] + p["conv_offset.1.norm.bias"][:, None])
+            made = gelu(layer_norm(p, "conv_offset.1.norm", made.flatten(1)))
             offsets = p["conv_offset.3.weight"][:, :, 0, 0] @ made  # (y, x)
             centre = [
                 [2 * (i + 0.5) / last[2] - 1, 2 * (j + 0.5) / last[3] - 1] for i in range(rows) for j in range(columns)

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from reference_attention import normalise, project, soft
+from reference_attention import Named, attend, cells, layer_norm, normalise, project, sigmoid, silu, soft, window
 from torch import Tensor
 
-Named = Mapping[str, Tensor]
 Reference = Callable[..., Tensor]
 
 
@@ -21,43 +20,8 @@ def joined(images: list[Tensor], x: Tensor) -> Tensor:
     return torch.stack([image.reshape(-1, *x.shape[2:]) for image in images])
 
 
-def pooled(image: Tensor, height: int, width: int, grid: int) -> Tensor:
-    """The means [C, grid * grid] of an image [C, n] over the windows of adaptive pooling."""
-    cells = image.reshape(-1, height, width)
-    means = []
-    for row in range(grid):
-        for column in range(grid):
-            top, bottom = row * height // grid, -(-(row + 1) * height // grid)
-            left, right = column * width // grid, -(-(column + 1) * width // grid)
-            means.append(cells[:, top:bottom, left:right].mean((1, 2)))
-    return torch.stack(means, dim=1)
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, scale: float = 1.0) -> Tensor:
-    """Softmax attention of columns: [d, n], [d, m], [v, m] to [v, n]."""
-    return torch.stack([value @ soft(key.T @ query[:, i] * scale) for i in range(query.shape[1])], dim=1)
-
-
 def norm_relu(p: Named, name: str, images: list[Tensor], training: bool) -> list[Tensor]:
     return [image.clamp(min=0) for image in normalise(p, name, images, training)]
-
-
-def window(image: Tensor, height: int, width: int, weight: Tensor, bias: Tensor | None, dilation: int = 1) -> Tensor:
-    """A convolution [C', C or 1, k, k] of an image [C, n] with zeros outside; one input channel: depthwise."""
-    size = weight.shape[2]
-    reach = dilation * (size // 2)
-    cells = torch.zeros(image.shape[0], height + 2 * reach, width + 2 * reach, dtype=image.dtype)
-    cells[:, reach : reach + height, reach : reach + width] = image.reshape(-1, height, width)
-    total = torch.zeros(weight.shape[0], height, width, dtype=image.dtype)
-    for a in range(size):
-        for b in range(size):
-            part = cells[:, a * dilation : a * dilation + height, b * dilation : b * dilation + width]
-            if weight.shape[1] == 1:
-                total = total + weight[:, 0, a, b][:, None, None] * part
-            else:
-                total = total + torch.einsum("oc,chw->ohw", weight[:, :, a, b], part)
-    total = total.reshape(weight.shape[0], -1)
-    return total if bias is None else total + bias[:, None]
 
 
 def mhsa(p: Named, x: Tensor, training: bool, heads: int = 8) -> Tensor:
@@ -84,9 +48,9 @@ def non_local(
     def sampled(image: Tensor) -> Tensor:
         if not sub_sample:
             return image
-        cells = image.reshape(-1, height, width)
+        maps = image.reshape(-1, height, width)
         rows, columns = range(0, height, 2), range(0, width, 2)
-        return torch.stack([cells[:, i : i + 2, j : j + 2].amax((1, 2)) for i in rows for j in columns], dim=1)
+        return torch.stack([maps[:, i : i + 2, j : j + 2].amax((1, 2)) for i in rows for j in columns], dim=1)
 
     contexts = []
     for image in x.flatten(2):
@@ -131,10 +95,7 @@ def criss_cross(p: Named, x: Tensor, training: bool, recurrence: int = 2, reduct
 
 def gc(p: Named, x: Tensor, training: bool, pooling: str = "att", fusion: str = "add", reduction: int = 16) -> Tensor:
     def transform(name: str, context: Tensor) -> Tensor:
-        hidden = project(p, f"{name}.0", context)
-        centred = hidden - hidden.mean()
-        hidden = centred / torch.sqrt((centred**2).mean() + 1e-5)
-        hidden = hidden * p[f"{name}.1.weight"].reshape(-1, 1) + p[f"{name}.1.bias"].reshape(-1, 1)
+        hidden = layer_norm(p, f"{name}.1", project(p, f"{name}.0", context))
         return project(p, f"{name}.3", hidden.clamp(min=0))
 
     out = []
@@ -147,7 +108,7 @@ def gc(p: Named, x: Tensor, training: bool, pooling: str = "att", fusion: str = 
         context = (image @ weights)[:, None]
         y = image
         if fusion in ("mul", "both"):
-            y = y / (1 + torch.exp(-transform("multiply", context)))
+            y = y * sigmoid(transform("multiply", context))
         if fusion in ("add", "both"):
             y = y + transform("add", context)
         out.append(y)
@@ -206,7 +167,7 @@ def ppm(p: Named, x: Tensor, training: bool, fuse: bool = True) -> Tensor:
     images = list(x.flatten(2))
     parts = [images]
     for number, grid in enumerate((1, 2, 3, 6)):
-        small = [project(p, f"branches.{number}.0", pooled(image, height, width, grid)) for image in images]
+        small = [project(p, f"branches.{number}.0", cells(image.reshape(-1, height, width), grid)) for image in images]
         small = few_norm_relu(p, f"branches.{number}.1", small, training)
         parts.append([enlarged(each, grid, height, width) for each in small])
     stacked = [torch.cat(each) for each in zip(*parts, strict=True)]
@@ -239,7 +200,8 @@ def apnb(p: Named, x: Tensor, training: bool, reduction: int = 2) -> Tensor:
     for image, feature in zip(images, features, strict=True):
         value = project(p, "value", image)
         keys, values = (
-            torch.cat([pooled(each, height, width, grid) for grid in (1, 3, 6, 8)], dim=1) for each in (feature, value)
+            torch.cat([cells(each.reshape(-1, height, width), grid) for grid in (1, 3, 6, 8)], dim=1)
+            for each in (feature, value)
         )
         context = project(p, "context", attend(feature, keys, values, feature.shape[0] ** -0.5))
         stacked.append(project(p, "output.0", torch.cat([context, image])))
@@ -343,7 +305,7 @@ def agent(p: Named, x: Tensor, training: bool, heads: int = 8, pool: int = 7, qk
     out = []
     for image in x.flatten(2):
         query, key, value = (project(p, name, image) for name in ("query", "key", "value"))
-        agents = pooled(query, height, width, pool)
+        agents = cells(query.reshape(-1, height, width), pool)
         scale = (image.shape[0] // heads) ** -0.5
         context = []
         for q, a, k, v in zip(*(each.chunk(heads) for each in (query, agents, key, value)), strict=True):
@@ -369,10 +331,6 @@ def rotated(features: Tensor, width: int, frequencies: list[float]) -> Tensor:
 
 def elu_plus_one(values: Tensor) -> Tensor:
     return torch.where(values > 0, values + 1, torch.exp(values.clamp(max=0)))
-
-
-def silu(values: Tensor) -> Tensor:
-    return values / (1 + torch.exp(-values))
 
 
 def mila(p: Named, x: Tensor, training: bool, heads: int = 16) -> Tensor:
@@ -434,7 +392,7 @@ def polaformer(
 ) -> Tensor:
     height, width = x.shape[2:]
     scale = torch.log1p(torch.exp(p["scale"]))[:, None]
-    powers = 1 + alpha / (1 + torch.exp(-p["power"]))
+    powers = 1 + alpha * sigmoid(p["power"])
     out = []
     for image in x.flatten(2):
         query, key = (project(p, name, image) / scale for name in ("query", "key"))
@@ -457,7 +415,7 @@ def se(p: Named, x: Tensor, training: bool, reduction: int = 16, bias: bool = Tr
     out = []
     for image in x.flatten(2):
         hidden = project(p, "squeeze", image.mean(1, keepdim=True)).clamp(min=0)
-        out.append(image / (1 + torch.exp(-project(p, "excite", hidden))))
+        out.append(image * sigmoid(project(p, "excite", hidden)))
     return joined(out, x)
 
 

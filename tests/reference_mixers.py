@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable
 
 import torch
-from reference_attention import normalise, project, soft
-from reference_blocks import gelu, seen, sigmoid
-from reference_field import Named, Reference, attend, joined, window
-from reference_scans import silu, softplus
+from reference_attention import Named, attend, normalise, project, sigmoid, silu, soft, window
+from reference_blocks import gelu, seen
+from reference_field import Reference, joined
+from reference_scans import softplus
 from torch import Tensor
 
 

@@ -3,24 +3,13 @@
 import math
 
 import torch
-from reference_attention import project
-from reference_field import Named, Reference, joined, window
+from reference_attention import Named, layer_norm, project, sigmoid, silu, window
+from reference_field import Reference, joined
 from torch import Tensor
-
-
-def silu(x: Tensor) -> Tensor:
-    return x / (1 + torch.exp(-x))
 
 
 def softplus(x: Tensor) -> Tensor:
     return torch.log1p(torch.exp(x))
-
-
-def layer_norm(p: Named, name: str, tokens: Tensor) -> Tensor:
-    """Of the columns of [C, n]."""
-    centred = tokens - tokens.mean(0)
-    normal = centred / torch.sqrt((centred**2).mean(0) + 1e-5)
-    return normal * p[f"{name}.weight"][:, None] + p[f"{name}.bias"][:, None]
 
 
 def scanned(value: Tensor, step: Tensor, rate: Tensor, enter: Tensor, leave: Tensor, skip: Tensor) -> Tensor:
@@ -118,7 +107,7 @@ def bi_wkv(p: Named, x: Tensor, training: bool) -> Tensor:
             share = p[f"spatial_mix_{name}"].reshape(-1, 1, 1)
             mixed.append((share * image + (1 - share) * aside).flatten(1))
         key, value = project(p, "key", mixed[0]), project(p, "value", mixed[1])
-        gate = 1 / (1 + torch.exp(-project(p, "receptance", mixed[2])))
+        gate = sigmoid(project(p, "receptance", mixed[2]))
         n = height * width
         out.append(project(p, "output", gate * weighed(value, key, p["spatial_decay"] / n, p["spatial_first"] / n)))
     return joined(out, x)
@@ -149,7 +138,7 @@ def gated_delta(
             made[name] = torch.stack(seen).reshape(-1, heads, size)  # [n, heads, size]
         query, key = (made[name] / torch.sqrt((made[name] ** 2).sum(2, keepdim=True) + 1e-6) for name in "qk")
         decay = torch.exp(-torch.exp(p[f"A{end}_log"]) * softplus(maps["a"].T + p[f"dt_bias{end}"]))
-        enter = 1 / (1 + torch.exp(-maps["b"].T))
+        enter = sigmoid(maps["b"].T)
         read = []
         state = torch.zeros(heads, width, expand_v * width, dtype=x.dtype)
         for t in range(len(query)):

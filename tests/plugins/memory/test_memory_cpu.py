@@ -204,7 +204,7 @@ def test_a_pooling_that_meta_does_otherwise_is_marked() -> None:
 def test_integers_in_an_index_are_no_mask(
     table: tuple[int, ...], index: Callable[[Tensor], Any], dtype: torch.dtype
 ) -> None:
-    """What is looked up in a table is added, as attention with a bias by relative position does."""
+    """Sums with what is looked up in a table, as in attention with a bias by relative position."""
     places = nn.Parameter(torch.arange(144).view(12, 12).remainder(9).to(dtype), requires_grad=False)
     rows = nn.Parameter(torch.randn(table))
     module = Wrapped(lambda x, rows, places: x + rows[index(places)].square().sum(), rows, places)
