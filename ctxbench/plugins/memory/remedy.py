@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ctxbench.base.call_sites import WRAPPER
 from ctxbench.base.mode import Mode
+from ctxbench.meta.calls import Map
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -21,6 +22,7 @@ from ctxbench.plugins.memory.profile import Allocation, MemoryProfile
 
 WORTH_NAMING = 0.01  # a smaller part of the peak gets no sentence
 PRODUCTS = ("aten.mm", "aten.bmm", "aten.baddbmm", "aten.addmm")
+COPIES = ("aten._to_copy", "aten.native_dropout")  # what a fused kernel does to its weights
 _ELEMENTWISE = ("aten.mul", "aten.div", "aten.add", "aten.sub", "aten.masked_fill", "aten.where", "aten._to_copy")
 
 
@@ -143,7 +145,7 @@ def fused_attention(profile: MemoryProfile) -> Iterator[Remedy]:
     reads = profile.reads_by_step()
     affinities: dict[tuple[int, ...], list[str]] = defaultdict(list)  # numbers and sides -> lines
     for block in profile.allocations:
-        if "softmax." in block.op and _is_of_product(block, reads) and _weighs_alone(block, profile, reads):
+        if "softmax." in block.op and _is_of_product(block, reads) and _weighs_values(block, profile):
             affinities[_size(block)].append(block.where)
     for size, lines in affinities.items():
         maps = {b: (b.born, len(profile.timeline)) for b in profile.allocations if _size(b) == size}
@@ -176,10 +178,36 @@ def _is_of_product(block: Allocation, reads: dict[int, list[Allocation]]) -> boo
     )
 
 
-def _weighs_alone(block: Allocation, profile: MemoryProfile, reads: dict[int, list[Allocation]]) -> bool:
-    """Return whether the forward pass combines weights with no other map of their size, which a fused kernel cannot."""
-    later = [i for i in block.reads if i > block.born and profile.timeline[i].phase == "forward"]
-    return not any(other is not block and _size(other) == _size(block) for i in later for other in reads[i])
+def _weighs_values(block: Allocation, profile: MemoryProfile) -> bool:
+    """Return whether the forward pass only sums values by a softmax's weights, along the softmax's axis.
+
+    A fused kernel does nothing else: it normalises over no other axis, and multiplies the weights with no other map.
+    """
+    softmax = profile.timeline[block.born].call
+    weights, axis = softmax.out[0], softmax.args[1]
+    summed = weights.shape[axis], weights.strides[axis]
+    blocks, left = {block}, [block]
+    while left:
+        for step in left.pop().reads:
+            call = profile.timeline[step].call
+            if profile.timeline[step].phase != "forward" or call.is_view or step == block.born:
+                continue
+            if call.packet in PRODUCTS:
+                first, second = call.args[-2:]
+                sides = ((first, first.ndim - 1), (second, second.ndim - 2))
+                if not any((side.shape[at], side.strides[at]) == summed for side, at in sides if _same(side, weights)):
+                    return False
+            elif call.packet in COPIES and call.out[0].strides == weights.strides:
+                copies = {each for each in profile.allocations if each.born == step and _size(each) == _size(block)}
+                left += copies - blocks
+                blocks |= copies
+            else:
+                return False
+    return True
+
+
+def _same(one: Map, other: Map) -> bool:
+    return one.numel() == other.numel()
 
 
 def _is_product(block: Allocation, reads: dict[int, list[Allocation]]) -> bool:

@@ -10,15 +10,17 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from wrapped import Wrapped
 
+from ctxbench import registry
 from ctxbench.base.call_sites import WRAPPER, CallSite
 from ctxbench.base.mode import Mode
+from ctxbench.meta.outputs import trained_input
 from ctxbench.plugins.memory.convention import CONVENTION
 from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.metric import convention
 from ctxbench.plugins.memory.plot import plot
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import Allocation, MemoryProfile, MemoryStep
-from ctxbench.plugins.memory.remedy import remedies, saved_lines
+from ctxbench.plugins.memory.remedy import fused_attention, remedies, saved_lines
 from ctxbench.plugins.memory.tracker import Tracker
 from ctxbench.registry.layout import TOKENS, OfMap
 
@@ -171,6 +173,24 @@ def test_a_softmax_that_no_fused_kernel_can_take_is_no_attention() -> None:
     for module, shape in ((convolved, (1, 8, 64, 64)), (attention(updated), (1, 256, 32))):
         found = remedies(module, torch.empty(shape, device="meta"), mode="train")
         assert not any("attention" in remedy.change for remedy in found)
+
+
+# Values summed by a softmax of products over what is summed. All others with a softmax of a product do something else:
+# `ema` averages positions by weights over bases, `external` and `hypergraph` normalise over positions, `ham_nmf` and
+# `rala` multiply.
+FUSIBLE = {"acf", "agent", "apnb", "cga", "da", "isa", "mdta", "neighborhood", "non_local", "sa", "shsa", "xca"}
+
+
+@pytest.mark.slow
+def test_of_all_blocks_fused_attention_is_advised_for_those_that_are_attention() -> None:
+    advised = set()
+    for entry in registry.entries():
+        with torch.device("meta"):
+            module = entry.build(64)
+        image = trained_input(module, torch.empty(1, 64, 16, 16, device="meta"))
+        if any(True for _ in fused_attention(predict_peak(module, image, mode="train"))):
+            advised.add(entry.key)
+    assert advised == FUSIBLE
 
 
 def test_an_attention_without_a_fused_kernel_says_why_and_its_own_variables_are_no_advice() -> None:
