@@ -118,10 +118,14 @@ def is_reference(row: RecordRow) -> bool:
     return bool(row["module"] == REFERENCE and row["changed"] == "")
 
 
+# Methods whose name is no word for readers.
+_METHODS = {"cuda-2020": "PyTorch of 2020"}
+
+
 def origin_of(quantity: Quantity, rows: Sequence[RecordRow]) -> str:
     """Origin of the numbers of rows: `predicted, cuda`."""
     known = [row for row in rows if row[quantity.column] is not None] if quantity.origin_column else ()
     if quantity.origin != "predicted":
         return " or ".join(dict.fromkeys(map(quantity.origin_of, known))) or quantity.origin
     methods = dict.fromkeys(row[quantity.method_column] for row in rows) if quantity.method_column else ()
-    return ", ".join([quantity.origin, *map(str, filter(None, methods))])
+    return ", ".join([quantity.origin, *(_METHODS.get(each, str(each)) for each in methods if each)])

@@ -140,7 +140,7 @@ def test_lines_of_one_module_have_colours_and_names_at_their_ends_and_no_legend(
     with styled():
         drawing = curve([panel], figures_of(panel)[0])
     params, macs = drawing.figure.axes
-    assert [text.get_text() for text in params.texts] == ["heads=1, heads=2, heads=4"]
+    assert [text.get_text() for text in params.texts] == ["heads=1, heads=2,\nheads=4"]
     assert [text.get_text() for text in macs.texts] == ["heads=1, heads=2", "heads=4"]
     colours = {line.get_color() for line in points_of(macs)}
     assert len(colours) == 3
@@ -163,7 +163,7 @@ def test_of_many_modules_those_that_grow_otherwise_are_named_and_the_others_alik
     with styled():
         drawing = curve([panel], figures_of(panel)[0])
     (axes,) = drawing.figure.axes
-    assert [text.get_text() for text in axes.texts] == ["sa", "mhsa"]
+    assert [text.get_text() for text in axes.texts] == ["12 others", "sa", "mhsa"]
     colours = [line.get_color() for line in points_of(axes)]
     assert len(colours) == 14
     assert colours.count(FAINT) == 12

@@ -189,7 +189,9 @@ def test_a_point_of_a_curve_that_was_disturbed_is_marked_and_lines_that_coincide
         drawing = figure_curve.curve(panels(folder.path), SCALING[0])
     by_title = {axes.get_title(): axes for axes in drawing.figure.axes}
     time = by_title["Time, infer (ms)"]
-    assert [(text.get_text(), text.xy[0]) for text in time.texts] == [("\N{DAGGER}", 1024)]
+    assert [(text.get_text(), text.xy[0]) for text in time.texts] == [
+        ("\N{DAGGER}", 1024), ("sa, da", 4096),
+    ]  # fmt: skip
     points = [line for line in by_title["MACs (G)"].lines if line.get_gid()]
     assert [list(line.get_xdata()) for line in points] == [[256, 4096], [1024]]  # each marks some, none hides the other
     assert len({line.get_markersize() for line in by_title["MACs (G)"].lines}) == 1

@@ -25,7 +25,7 @@ from ..curves import AXIS_TITLES, Fit, Floats, Series, drawn_of, fit_of, is_nume
 from ..panels import DISTURBED, Panel, is_disturbed, origin_of
 from ..tables.cells import heading
 from .labels import freeze_layout
-from .layout import CHARACTER, KEY, LINE, PAGE, FigureSize, parts, without_family, wrapped
+from .layout import CHARACTER, KEY, LINE, NAME, PAGE, FigureSize, parts, without_family, wrapped
 from .listed import listed_axes
 from .style import DASHES, FAINT, FAMILIES, INK, MARKERS, PALE, PAPER, SMALL, Drawing, Look, looks
 from .ticks import log_axis
@@ -42,6 +42,8 @@ MOST_SERIES = 40
 # With more lines than this over words, each module is a line of the figure. With more modules over numbers, those are
 # named that grow by another exponent than the median, by more than this, and all others have one look.
 _MANY, _UNLIKE, _OTHERS = 12, 0.25, Look(FAINT, ".")
+# Points: the lines of all others.
+_THIN = 0.5
 # Linear axes begin at 0 unless the smallest value is above this share of the largest.
 _FLAT = 0.5
 # Markers of a line, all of which count for the fit, and sizes named as failed.
@@ -86,7 +88,10 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
         points = {row["case"] for line in _all(own) for row in line.rows}
         records = [row for row in panel.rows if row["case"] in points]
         drawn.append((panel, without_family(records) if _are_many(own, figure) else records))
-    heights = [_height(own, figure) * rows + LINE * _legend_lines(own, figure, sheet) for own in shown.values()]
+    heights = [
+        _height(own, figure) * rows + LINE * _legend_lines(own, figure, sheet, sheet.width / columns)
+        for own in shown.values()
+    ]
     origins = {origin_of(each, panel.rows).partition(",")[0] for panel in shown for each in ys}
     picture, places = parts(figure.title, sheet, drawn, heights, origins)
     drawing = Drawing(picture, _caption(figure, found, shown))
@@ -96,7 +101,7 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
         cells = list(part.subplots(rows, columns, squeeze=False, gridspec_kw={"hspace": 0.04}).flat)
         appearance, many = _looks(own), _are_many(own, figure)
         order: list[str] = []
-        at_lines = many or (_is_one_module(own) and is_numeric(_every_x(_all(own))))
+        at_lines = many or _have_room(own, sheet.width / columns)
         for (each, word), axes in zip(asked, cells, strict=False):
             lines = own[each.key]
             axes.set_title(_title(panel, own, figure, each) + f"\n{word}" * bool(word))
@@ -113,7 +118,7 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
                 grey = {(line.module, line.settings): _OTHERS for line in others}
                 _axes(drawing, axes, [*others, *named], figure, appearance | grey)
                 if at_lines:
-                    names.append(_name_lines(axes, named, appearance))
+                    names.append(_name_lines(axes, named, appearance, others))
                 if each.key in first:
                     axes.sharey(first[each.key])
                 first.setdefault(each.key, axes)
@@ -158,6 +163,14 @@ def _is_one_module(own: PanelSeries) -> bool:
     return len({line.module for line in lines}) == 1 and 1 < len(settings) <= len(FAMILIES)
 
 
+def _have_room(own: PanelSeries, width: float) -> bool:
+    """Return whether the lines over numbers can have their names at their ends: in axes of so many inches."""
+    lines, most = _all(own), max(map(len, own.values()))
+    few = _is_one_module(own) or (width >= _NAMED and 1 < most <= _MANY)
+    end_alike = len({line.x[-1] for line in lines}) == 1 and all(line.known[-1] for line in lines)
+    return few and end_alike and is_numeric(_every_x(lines)) and not any(map(_failures, lines))
+
+
 def _looks(own: PanelSeries) -> dict[tuple[str, str], Look]:
     """The look of each line, by module and settings: of one module's lines a colour each."""
     keys = list(dict.fromkeys((line.module, line.settings) for line in _all(own)))
@@ -169,22 +182,33 @@ def _looks(own: PanelSeries) -> dict[tuple[str, str], Look]:
     return {key: by_module[key[0]] for key in keys}
 
 
-def _name_lines(axes: Axes, lines: Sequence[Series], appearance: Mapping[tuple[str, str], Look]) -> list[Annotation]:
-    """Write at the last point of each line what tells it from the others; lines that end alike share a name."""
-    ends: list[tuple[float, float, str, list[str]]] = []
+def _name_lines(
+    axes: Axes, lines: Sequence[Series], appearance: Mapping[tuple[str, str], Look], others: Sequence[Series]
+) -> list[Annotation]:
+    """Write at the last point of each line what tells it from the others; lines that end alike share a name.
+
+    The `others` have one name, at the middle of their ends.
+    """
+    ends: list[tuple[float, float, str, dict[str, list[str]]]] = []  # with the titles by their setting
+    alone = len({each.module for each in lines}) == 1 < len(lines)
     for line in lines:
         if line.known.any():
             last = int(np.flatnonzero(line.known)[-1])
             x, y = float(line.x[last]), float(line.y[last])
             own = next((each for each in ends if each[0] == x and np.isclose(each[1], y, _SAME, 0)), None)
             if own is None:
-                ends.append(own := (x, y, appearance[line.module, line.settings].colour, []))
-            one = len({each.module for each in lines}) == 1 < len(lines)
-            own[3].append(_setting(line, lines) if one else line.title.partition(" [")[0])
+                ends.append(own := (x, y, appearance[line.module, line.settings].colour, {}))
+            setting = _setting(line, [each for each in lines if each.module == line.module])
+            own[3].setdefault(setting, []).append("" if alone else line.title.partition(" [")[0])
+    last_points = [(float(line.x[-1]), float(line.y[-1])) for line in others if line.known[-1]]
+    if last_points:
+        x, y = (median(values) for values in zip(*last_points, strict=True))
+        ends.append((x, y, INK, {"": [f"{len(others)} others"]}))
     return [
         axes.annotate(
-            ", ".join(own), (x, y), (_ASIDE_NAME, 0), textcoords="offset points", va="center", fontsize=SMALL,
-            color=colour if len(own) == 1 else INK, annotation_clip=False,
+            wrapped(", ".join(f"{', '.join(titles)} {setting}".strip() for setting, titles in own.items()), NAME),
+            (x, y), (_ASIDE_NAME, 0), textcoords="offset points", va="center", fontsize=SMALL,
+            color=colour if sum(map(len, own.values())) == 1 else INK, annotation_clip=False,
         )
         for x, y, colour, own in sorted(ends, key=lambda end: end[1])
     ]  # fmt: skip
@@ -241,8 +265,8 @@ def _beside(own: PanelSeries, sheet: FigureSize) -> int:
     return max(1, int(sheet.width / (CHARACTER * longest + KEY)))
 
 
-def _legend_lines(own: PanelSeries, figure: Figure, sheet: FigureSize) -> int:
-    if _are_many(own, figure):
+def _legend_lines(own: PanelSeries, figure: Figure, sheet: FigureSize, width: float) -> int:
+    if _are_many(own, figure) or _have_room(own, width):
         return 0
     return -(-sum(label.count("\n") + 1 for label in _labels(own)) // _beside(own, sheet)) if not _is_list(own) else 2
 
@@ -314,11 +338,13 @@ def _axes(
         style: dict[str, Any] = {"marker": look.marker, "color": look.colour, "markerfacecoloralt": PAPER}
         style |= {"markerfacecolor": PAPER} if fill == "none" else {"fillstyle": fill}  # the line below is not seen
         dash = DASHES[place % len(DASHES)] if numeric else ""
+        thin: dict[str, Any] = {"linewidth": _THIN} if look is _OTHERS else {}
+        style |= {"markersize": 2 * _THIN} if thin else {}
         if isinstance(fit, Fit) and fit.is_seen(x, y):
             ends = np.array([x.min(), x.max()])
-            axes.plot(ends, fit.at(ends), dash, color=look.colour)
+            axes.plot(ends, fit.at(ends), dash, color=look.colour, **thin)
         elif numeric:
-            axes.plot(x, y, dash, color=look.colour)
+            axes.plot(x, y, dash, color=look.colour, **thin)
         label = _label(line, lines)
         text = f"{label}: {fit.text}" if isinstance(fit, Fit) else label
         marked = _marked(line, lines, len(x)) if numeric else slice(None)

@@ -136,6 +136,7 @@ def _size(axes: Axes, text: str) -> tuple[float, float]:
 
 def _write(axes: Axes, point: Floats, box: Floats, text: str, leader: bool) -> None:
     inverse = axes.transData.inverted()
+    side = (point[0] > box[0]) + (point[0] > box[2])  # lines of a text begin or end at the point
     axes.annotate(
         text,
         xy=tuple(inverse.transform(point)),
@@ -143,6 +144,7 @@ def _write(axes: Axes, point: Floats, box: Floats, text: str, leader: bool) -> N
         ha="center",
         va="center",
         fontsize=SMALL,
+        multialignment=("left", "center", "right")[int(side)],
         annotation_clip=False,
         bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.4, "alpha": 0.85},
         arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3} if leader else None,

@@ -29,6 +29,8 @@ from .ticks import log_axis
 _LARGEST, _SMALLEST = 140.0, 12.0
 # With more names than this, each of the axes takes the whole width.
 _CROWDED = 14
+# How far from the line a point gets its ratio, as a logarithm.
+_SEEN_OFF = 0.1
 # Inches: the least wide axes of a pair and of several quantities, and how high those with many names are.
 _PAIR, _LEAST, _HIGH = 3.0, 2.2, 4.0
 
@@ -240,4 +242,9 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         line = [ends.min(), ends.max()]
         axes.set(xlim=line, ylim=line)
         axes.add_line(Line2D(line, line, color=FAINT, linewidth=0.9, zorder=1))
-    return [NamedPoint(x, y, label_of(row), 2.3) for row, x, y in points]
+    return [NamedPoint(x, y, _off(label_of(row), y / x), 2.3) for row, x, y in points]
+
+
+def _off(label: str, ratio: float) -> str:
+    """The label; of a point that is seen to be off the line with how many times the published number ours is."""
+    return f"{label}, {rough_ratio(ratio).text()}x" if abs(math.log(ratio)) > _SEEN_OFF else label

@@ -33,7 +33,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "d", "h", "H", "8",
 FAMILIES = {
     "attention": Look("#0072B2", "vs^>h4"),
     "sparse attention": Look("#56B4E9", "ss^D48D4XX8P>dd112"),
-    "linear attention": Look("#009E73", "2PX<H>8dhosHD"),
+    "linear attention": Look("#009E73", "DPX<H>8dhosH2"),
     "channel attention": Look("#8844EE", "PX"),
     "pyramid": Look("#E69F00", "P<h><"),
     "matrix decomposition": Look("#D55E00", "Hs^D"),

@@ -114,7 +114,11 @@ def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     cells = cells if columns == len(kinds) else sorted(cells, key=lambda cell: kinds.index(cell[0]))
     lines = len(cells) // columns
     heights = [_HEIGHTS[lines > 2] * lines] * len(shown)
-    figure, found = parts("Ability against cost", sheet, shown, heights, ("trained", "measured"))
+    coloured = {row["case"] for _, rows in shown for kind, key in cells for row, _ in _front(rows, kind, key)}
+    legend = [
+        (panel, [row if row["case"] in coloured else {**row, "family": ""} for row in rows]) for panel, rows in shown
+    ]
+    figure, found = parts("Ability against cost", sheet, legend, heights, ("trained", "measured"))
     drawing = Drawing(
         figure,
         "What was reached on small tasks, against costs; named, on the dashed line: nothing is cheaper and better.",
@@ -128,7 +132,7 @@ def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     for axes, front, others in named:
         if front:
             x, y = zip(*(place for _, place in front), strict=True)
-            texts = [wrapped(label_of(row), _NAME) for row, _ in front]
+            texts = [wrapped(label_of(row).partition(" [")[0], _NAME) for row, _ in front]
             place_labels(axes, x, y, texts, [3.0] * len(front), others)
     return drawing
 
@@ -139,7 +143,6 @@ def _against(
     """Draw the points and the front, and return the front's rows with their points, and the other points."""
     each, appearance = quantity(key), looks(row["module"] for row in rows)
     before: Counter[str] = Counter()
-    points: list[tuple[RecordRow, Place]] = []
     drawn: dict[str, Line2D] = {}
     for row in sorted(rows, key=lambda row: (row["family"], row["module"])):
         x, y = row[each.column] / each.unit.factor, row[f"recall_{kind}"]
@@ -153,10 +156,8 @@ def _against(
                 axes.vlines(x, *found.ends, color=FAINT, alpha=PALE, linewidth=0.7)
             text = f"{label_of(row)}, {kind}: {y:.0f} %, {significant(x)} {each.unit.symbol}"
             point.set_gid(drawing.detail(text))
-            points.append((row, (x, y)))
             drawn[row["case"]] = point
-    able = [point for point in points if point[1][1] > 2 * CHANCE]
-    front = [able[place] for place in front_of([(x, -y) for _, (x, y) in able])]
+    front = _front(rows, kind, key)
     x_front, y_front = [x for _, (x, _) in front], [y for _, (_, y) in front]
     axes.step(x_front, y_front, where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
     axes.axhline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
@@ -170,7 +171,19 @@ def _against(
     for row, _ in front:
         drawn[row["case"]].set(color=appearance[row["module"]].colour, zorder=3)
     named = {row["case"] for row, _ in front}
-    return front, [place for row, place in points if row["case"] not in named]
+    return front, [place for row, place in _points(rows, kind, key) if row["case"] not in named]
+
+
+def _points(rows: Sequence[RecordRow], kind: str, key: str) -> list[tuple[RecordRow, Place]]:
+    """The rows that were trained on a kind of task, each with its cost and what it reached."""
+    each, column = quantity(key), f"recall_{kind}"
+    return [(row, (row[each.column] / each.unit.factor, row[column])) for row in rows if row[column] is not None]
+
+
+def _front(rows: Sequence[RecordRow], kind: str, key: str) -> list[tuple[RecordRow, Place]]:
+    """Find the points well above chance of which none is cheaper and better."""
+    able = [point for point in _points(rows, kind, key) if point[1][1] > 2 * CHANCE]
+    return [able[place] for place in front_of([(x, -y) for _, (x, y) in able])]
 
 
 FIGURES = (
