@@ -93,7 +93,9 @@ class GatedDelta(nn.Module):
 
     def _of_ways(self, name: str) -> Tensor:
         """The parameters of a name, whose {} is the end of each direction, in one."""
-        return torch.cat([self.get_parameter(name.format(end)) for end in self.ends])
+        places = [name.format(end).rpartition(".") for end in self.ends]
+        # get_parameter would refuse the plain tensors of torch.func.functional_call
+        return torch.cat([getattr(self.get_submodule(layer), last) for layer, _, last in places])
 
     def _both_ways(self, made: Tensor) -> Tensor:
         """[B, c, H, W] to [B, w c, n]: each direction in its own order."""

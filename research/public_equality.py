@@ -1,67 +1,34 @@
 """Blocks beside their public code in float64: outputs, gradients at one and at two images, parameters.
 
-Classes are read by name from clones of their repositories below $PAPERS, each in a folder named as the repository, with
-stand-ins for what else their files import; their float32 becomes float64, and dropout is left out. Our parameters,
-drawn at random, go into the public class by its own names; both get the same maps. Outputs are those of both modes,
-gradients those of training. Where a class has a part of our block, `call` has the rest.
-Run: PAPERS=FOLDER python research/public_equality.py [BLOCK ...]. It needs einops and torchvision, and writes
-equality.csv and evidence.json into results/public-equality; with blocks, it prints their rows alone.
+Classes are read by name from clones of their repositories below $PAPERS, each in a folder named as the repository, and
+from installed packages, with stand-ins for what else their files import; their float32 becomes float64, and dropout is
+left out. Our parameters, drawn at random, go into the public class by its own names; both get the same maps. Outputs
+are those of both modes, gradients those of training; `differences` are of each gradient, along a random direction, and
+of central differences of the public class, for one image. Where a class has a part of our block, `call` has the rest.
+Run: PAPERS=FOLDER python research/public_equality.py [BLOCK ...]. It needs einops and what public_packages.py needs,
+and writes its rows into results/public-equality/equality.csv, each with its commit of ctxbench and its day.
 """
 
-import ast
 import itertools
 import math
-import os
-import subprocess
 import sys
-import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from as_maps import Through, last, tokens
-from stamp import stamp, write_stamp
+from public_sources import Form, Named, classes, version_of
+from stamp import stamp
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ctxbench import registry
 from ctxbench.metrics.params import count_params
 
-OUT = Path(__file__).resolve().parents[1] / "results" / "public-equality"
-Named = dict[str, Tensor]
-GIVEN = vars(typing) | {
-    "torch": torch, "nn": nn, "F": functional, "math": math, "itertools": itertools, "np": np, "Tensor": Tensor,
-}  # fmt: skip
-
-
-def classes(path: str, *names: str, **given: Any) -> SimpleNamespace:
-    """Functions and classes of a file below $PAPERS, without what the file imports; of float32 they make float64."""
-    text = (Path(os.environ["PAPERS"]) / path).read_text(encoding="utf-8")
-    tree = ast.parse(text.replace("torch.float32", "torch.float64"))
-    tree.body = [part for part in tree.body if getattr(part, "name", None) in names]
-    made = GIVEN | given
-    exec(compile(tree, path, "exec"), made)  # public code, which is what is compared
-    return SimpleNamespace(**{name: made[name] for name in names})
-
-
-@dataclass(frozen=True)
-class Form:
-    """A block and the class that it is compared with: where that is, how it is made, called, and gets our weights."""
-
-    block: str
-    file: str  # below $PAPERS; its first folder is the repository
-    name: str
-    make: Callable[[], Any]
-    channels: int
-    sizes: tuple[tuple[int, int], ...]
-    call: Callable[[Any, Tensor], Tensor] = lambda inner, x: inner(x)  # of a map, to one
-    names: Callable[[Named], Named] = lambda ours: ours
-    settings: Mapping[str, Any] = field(default_factory=dict)
+TABLE = Path(__file__).resolve().parents[1] / "results" / "public-equality" / "equality.csv"
+STEP = 1e-6  # of central differences
 
 
 def built(form: Form) -> tuple[nn.Module, nn.Module]:
@@ -81,20 +48,41 @@ def passed(
     leaves = {name: each.detach().clone().requires_grad_() for name, each in weights.items()}
     x = x.detach().clone().requires_grad_()
     y = torch.func.functional_call(module, names(leaves), (x,))
-    values = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(2))
-    found = torch.autograd.grad(y, [x, *leaves.values()], values, allow_unused=True, materialize_grads=True)
-    return [y.detach(), found[0], torch.cat([each.flatten() for each in found[1:]])]
+    found = torch.autograd.grad(y, [x, *leaves.values()], drawn(y, 2), allow_unused=True, materialize_grads=True)
+    return [y.detach(), found[0], flat(found[1:], x)]
+
+
+def drawn(like: Tensor, seed: int) -> Tensor:
+    """Normal numbers of a shape."""
+    return torch.randn(like.shape, dtype=like.dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def flat(parts: Iterable[Tensor], like: Tensor) -> Tensor:
+    """Tensors in one, which may be empty."""
+    return torch.cat([like.new_empty(0), *(each.flatten() for each in parts)])
+
+
+def slope(
+    module: nn.Module, weights: Mapping[str, Tensor], x: Tensor, names: Callable[[Named], Named], way: list[Tensor]
+) -> float:
+    """By central differences, how fast what `passed` differentiates changes along a direction of map and parameters."""
+    parts = way[1].split([each.numel() for each in weights.values()]) if weights else ()
+
+    def at(step: float) -> float:
+        moved = {
+            name: each.detach() + step * change.view_as(each)
+            for (name, each), change in zip(weights.items(), parts, strict=True)
+        }
+        with torch.no_grad():
+            y = torch.func.functional_call(module, names(moved), (x + step * way[0],))
+        return float((y * drawn(y, 2)).sum())
+
+    return (at(STEP) - at(-STEP)) / (2 * STEP)
 
 
 def apart(ours: Tensor, theirs: Tensor) -> float:
     """The largest difference, of the largest value."""
     return float((ours - theirs).abs().max() / theirs.abs().max()) if theirs.numel() else 0.0
-
-
-def commit_of(repository: str) -> str:
-    """The commit of a clone below $PAPERS, in twelve digits."""
-    command = ["git", "-C", str(Path(os.environ["PAPERS"]) / repository), "rev-parse", "--short=12", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def compared(form: Form) -> dict[str, Any]:
@@ -111,7 +99,12 @@ def compared(form: Form) -> dict[str, Any]:
     if lacking or missed.unexpected_keys:
         raise SystemExit(f"{form.name}: {sorted(lacking)} is none of ours, {missed.unexpected_keys} none of theirs")
     found = dict.fromkeys((f"{what}_{images}" for images in (1, 2) for what in ("output", "gradient")), 0.0)
+    found |= dict.fromkeys(("differences_ours", "differences_public"), 0.0)
+    if not form.trains_one:
+        found |= dict.fromkeys(("gradient_1", "differences_ours", "differences_public"), float("nan"))
     for (height, width), images, training in itertools.product(form.sizes, (1, 2), (False, True)):
+        if training and images == 1 and not form.trains_one:
+            continue
         x = torch.randn(images, form.channels, height, width, dtype=torch.float64)
         both = []
         for module, names in ((ours, dict), (theirs, renamed)):
@@ -120,17 +113,27 @@ def compared(form: Form) -> dict[str, Any]:
             both.append(passed(module, weights, x, names))
             for name, each in module.named_buffers():
                 each.copy_(state[name])  # a second pass has the same statistics
+        if training and images == 1:
+            way = [drawn(each, 3) for each in both[0][1:]]
+            state = {name: each.clone() for name, each in theirs.named_buffers()}
+            true = slope(theirs, weights, x, renamed, way)
+            for name, each in theirs.named_buffers():
+                each.copy_(state[name])
+            for who, (_, *gradient) in zip(("ours", "public"), both, strict=True):
+                told = sum(float((each * change).sum()) for each, change in zip(gradient, way, strict=True))
+                wrong = abs(told - true) / float(flat(both[0][1:], x).norm())
+                found[f"differences_{who}"] = max(found[f"differences_{who}"], wrong)
         output, *gradients = itertools.starmap(apart, zip(*both, strict=True))
         found[f"output_{images}"] = max(found[f"output_{images}"], output)
         if training:
             found[f"gradient_{images}"] = max(found[f"gradient_{images}"], *gradients)
     return {
         "block": form.block, "public": form.name, "file": form.file,
-        "commit": commit_of(form.file.partition("/")[0]), "channels": form.channels,
+        "commit": version_of(form.file.partition("/")[0]), "channels": form.channels,
         "settings": " ".join(f"{name}={value}" for name, value in form.settings.items()),
         "maps": " ".join(f"{height}x{width}" for height, width in form.sizes),
         "parameters": count_params(ours), "public_parameters": count_params(theirs),
-        **{name: f"{value:.1e}" for name, value in found.items()},
+        **{name: "" if math.isnan(value) else f"{value:.1e}" for name, value in found.items()},
     }  # fmt: skip
 
 
@@ -218,6 +221,15 @@ def _dcnv2() -> Any:
     return found.ModulatedDeformConv2dPack(8, 8, 3, padding=1, deform_groups=2)
 
 
+def _dat(reach: float) -> Any:
+    import einops
+
+    found = classes("DAT/models/dat_blocks.py", "LayerNormProxy", "DAttentionBaseline", einops=einops,
+                    trunc_normal_=nn.init.trunc_normal_)  # fmt: skip
+    sizes, no_drop = ((6, 6), (6, 6), 4, 8, 2), (0.0, 0.0)
+    return found.DAttentionBaseline(*sizes, *no_drop, 2, reach, True, False, False, False, 5, False)
+
+
 def _cga(side: int) -> Any:
     names = ("Conv2d_BN", "CascadedGroupAttention", "LocalWindowAttention")
     found = classes("Cream/EfficientViT/classification/model/efficientvit.py", *names)
@@ -302,6 +314,10 @@ FORMS = (
          ((14, 14),), names=_in_attention),
     Form("cga", "Cream/EfficientViT/classification/model/efficientvit.py", "LocalWindowAttention", lambda: _cga(7), 64,
          ((7, 7),), names=_in_attention),
+    *(Form("dat", "DAT/models/dat_blocks.py", "DAttentionBaseline", lambda reach=reach: _dat(reach), 32,
+           ((6, 6), (7, 10)), lambda inner, x: inner(x)[0],
+           settings={"head_width": 8, "group_width": 16, "table_size": 6, "offset_range": reach})
+      for reach in (-1.0, 2.0)),
     Form("hypergraph", "yolov13/ultralytics/nn/modules/block.py", "C3AH", _hypergraph, 32, ((7, 5), (6, 8))),
     Form("rope_attention", "dinov3/dinov3/layers/attention.py", "SelfAttention", lambda: Rotary(64, 2, 5), 64,
          ((5, 7), (6, 4)), names=_masked_bias, settings={"head_width": 32, "registers": 5}),
@@ -311,11 +327,22 @@ FORMS = (
 )  # fmt: skip
 
 
+def joined(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """A table with the rows of another in the place of those of the same forms."""
+    form = ["block", "public", "file", "settings", "maps"]
+    rows = pd.concat([old, new]).astype(object).fillna("").astype(str)
+    return rows.drop_duplicates(form, keep="last").sort_values("block", kind="stable")
+
+
 if __name__ == "__main__":
-    asked = sys.argv[1:]
-    evidence = None if asked else stamp()
-    rows = pd.DataFrame([compared(form) for form in FORMS if not asked or form.block in asked])
-    print(rows.to_string(index=False))
-    if evidence:
-        write_stamp(OUT, evidence)
-        rows.to_csv(OUT / "equality.csv", index=False)
+    from public_packages import FORMS as OF_PACKAGES  # which imports these packages
+
+    evidence, asked = stamp(), sys.argv[1:]
+    torch.set_default_dtype(torch.float64)  # constants of public code, too
+    forms = [form for form in (*FORMS, *OF_PACKAGES) if not asked or form.block in asked]
+    found = pd.DataFrame(
+        [compared(form) | {"ctxbench": evidence["commit"], "date": evidence["date"]} for form in forms]
+    )
+    print(found.to_string(index=False))
+    old = pd.read_csv(TABLE, dtype=str, keep_default_na=False)
+    joined(old, found).to_csv(TABLE, index=False, lineterminator="\n")

@@ -277,23 +277,44 @@ def test_layers_of_offsets_are_called_where_counters_by_layers_see_them(key: str
     assert layers <= {*called}
 
 
+@pytest.mark.parametrize("key", [key for key in registry.names() if key != "identity"])
+def test_weights_may_be_given_as_plain_tensors(key: str) -> None:
+    module, x = registry.get(key).build(64).eval(), torch.randn(1, 64, 8, 8)
+    torch.manual_seed(0)
+    expected = module(x)
+    torch.manual_seed(0)
+    found = torch.func.functional_call(module, {name: each.data for name, each in module.named_parameters()}, (x,))
+    torch.testing.assert_close(found, expected)
+
+
+def _value(text: str) -> object:
+    return text if text.isidentifier() and text not in ("True", "False", "None") else ast.literal_eval(text)
+
+
 def test_blocks_were_found_equal_to_public_classes_of_as_many_parameters() -> None:
     """Rows of `python research/public_equality.py`. DINOv3 also holds a bias of keys, which it multiplies by zero."""
     path = Path(__file__).parents[1] / "results" / "public-equality" / "equality.csv"
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     apart = [
-        (row["block"], row["maps"], kind)
+        (row["block"], row["public"], row["maps"], kind, bool(row["differences_public"]))
         for row in rows
         for kind in ("output_1", "gradient_1", "output_2", "gradient_2")
-        if float(row[kind]) > 1e-14
+        if row[kind] and float(row[kind]) > 2e-13
     ]
-    assert apart == [("cga", "7x7", "gradient_1")]  # of one window, which PyTorch reads wrongly in the public class
+    # One image behind batch norm: PyTorch reads a gradient wrongly in the public class, as central differences show.
+    assert apart == [
+        ("area", "AAttn", "4x7 6x6", "gradient_1", True),
+        ("cga", "LocalWindowAttention", "7x7", "gradient_1", False),
+        ("cga", "LocalWindowAttention", "7x7", "gradient_1", True),
+    ]
+    tried = [row for row in rows if row["differences_ours"]]
+    assert all(float(row["differences_ours"]) < 1e-6 for row in tried)
+    wrong = [row["block"] for row in tried if float(row["differences_public"]) > 1e-6]
+    assert wrong == ["area", "cga"]
     for row in rows:
         shape = 1, int(row["channels"]), 8, 8
-        settings = {
-            name: ast.literal_eval(value) for name, _, value in (s.partition("=") for s in row["settings"].split())
-        }
+        settings = {name: _value(value) for name, _, value in (s.partition("=") for s in row["settings"].split())}
         counted = registry.get(row["block"]).closed_form("params", shape, settings)
         held = shape[1] if row["block"] == "rope_attention" else 0
         assert (counted, counted) == (int(row["parameters"]), int(row["public_parameters"]) - held), row["block"]
