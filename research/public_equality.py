@@ -13,6 +13,7 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -314,7 +315,7 @@ FORMS = (
          ((14, 14),), names=_in_attention),
     Form("cga", "Cream/EfficientViT/classification/model/efficientvit.py", "LocalWindowAttention", lambda: _cga(7), 64,
          ((7, 7),), names=_in_attention),
-    *(Form("dat", "DAT/models/dat_blocks.py", "DAttentionBaseline", lambda reach=reach: _dat(reach), 32,
+    *(Form("dat", "DAT/models/dat_blocks.py", "DAttentionBaseline", partial(_dat, reach), 32,
            ((6, 6), (7, 10)), lambda inner, x: inner(x)[0],
            settings={"head_width": 8, "group_width": 16, "table_size": 6, "offset_range": reach})
       for reach in (-1.0, 2.0)),

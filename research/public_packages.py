@@ -72,7 +72,7 @@ def _isa() -> nn.Module:
     )
     made.in_conv = nn.Identity()
     for name in ("global_relation", "local_relation"):
-        made.get_submodule(f"{name}.value_project").bias = None  # the authors' code has none
+        made.get_submodule(f"{name}.value_project").register_parameter("bias", None)  # the authors' code has none
     return made
 
 
@@ -180,7 +180,8 @@ def _spectral() -> Any:
 
 
 def _twice(inner: Any, x: Tensor) -> Tensor:
-    return inner(inner(x))
+    out: Tensor = inner(inner(x))
+    return out
 
 
 def _joined(inner: Any, x: Tensor) -> Tensor:
@@ -204,15 +205,13 @@ def _in_attention(ours: Named) -> Named:
 
 
 MAMBA, OLMO = (f"transformers/models/{name}/modeling_{name}.py" for name in ("mamba2", "olmo_hybrid"))
-HUB = dict.fromkeys(
+HUB = {"ACT2FN": {"silu": nn.functional.silu}} | dict.fromkeys(
     ("use_kernel_func_from_hub_with_fallback", "use_kernel_forward_from_hub", "force_accelerate_hooks",
      "deprecate_kwarg", "use_kernelized_func"), plain,
 )  # fmt: skip
 
 
 def _ssd() -> Any:
-    from transformers.activations import ACT2FN
-
     names = (
         "pad_tensor_by_size", "reshape_into_chunks", "segment_sum", "apply_mask_to_padding_states",
         "MambaRMSNormGated", "causal_conv1d_update", "causal_conv1d_fn", "mamba2_split_conv1d_scan_combined",
@@ -225,19 +224,17 @@ def _ssd() -> Any:
         time_step_floor=1e-4, A_initializer_range=(1, 16), residual_in_fp32=True, initializer_range=0.1,
         rescale_prenorm_residual=False, num_hidden_layers=1, layer_types=["mamba"],
     )  # fmt: skip
-    given = HUB | {"ACT2FN": ACT2FN, "init": nn.init, "is_torchdynamo_compiling": lambda: False}
+    given = HUB | {"init": nn.init, "is_torchdynamo_compiling": lambda: False}
     return classes(MAMBA, *names, **given).Mamba2Mixer(config, 0, initialize_mixer_weights=False)
 
 
 def _gated_delta(recurrence: Any = None) -> Any:
-    from transformers.activations import ACT2FN
-
     names = [
         "apply_mask_to_padding_states", "causal_conv1d_fn", "causal_conv1d_update", "l2norm",
         "torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule", "OlmoHybridRMSNormGated",
         "OlmoHybridGatedDeltaNet",
     ]  # fmt: skip
-    found = classes(OLMO, *names, **HUB, ACT2FN=ACT2FN, is_torchdynamo_exporting=lambda: False)
+    found = classes(OLMO, *names, **HUB, is_torchdynamo_exporting=lambda: False)
     if recurrence:
         found.OlmoHybridGatedDeltaNet.forward.__globals__["torch_chunk_gated_delta_rule"] = recurrence
     config = SimpleNamespace(
