@@ -5,8 +5,9 @@ from installed packages, with stand-ins for what else their files import; their 
 left out. Our parameters, drawn at random, go into the public class by its own names; both get the same maps. Outputs
 are those of both modes, gradients those of training; `differences` are of each gradient, along a random direction, and
 of central differences of the public class, for one image. Where a class has a part of our block, `call` has the rest.
-Run: PAPERS=FOLDER python research/public_equality.py [BLOCK ...]. It needs einops and what public_packages.py needs,
-and writes its rows into results/public-equality/equality.csv, each with its commit of ctxbench and its day.
+Run: PAPERS=FOLDER python research/public_equality.py [BLOCK, REPOSITORY or PACKAGE ...]. It needs einops and what
+public_packages.py needs, and writes its rows, each with its commit of ctxbench and its day, into
+results/public-equality/equality.csv.
 """
 
 import itertools
@@ -338,9 +339,9 @@ def joined(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
 if __name__ == "__main__":
     from public_packages import FORMS as OF_PACKAGES  # which imports these packages
 
-    evidence, asked = stamp(), sys.argv[1:]
+    evidence, asked = stamp(), {*sys.argv[1:]}
     torch.set_default_dtype(torch.float64)  # constants of public code, too
-    forms = [form for form in (*FORMS, *OF_PACKAGES) if not asked or form.block in asked]
+    forms = [form for form in (*FORMS, *OF_PACKAGES) if not asked or asked & {form.block, form.file.partition("/")[0]}]
     found = pd.DataFrame(
         [compared(form) | {"ctxbench": evidence["commit"], "date": evidence["date"]} for form in forms]
     )
