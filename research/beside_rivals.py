@@ -26,7 +26,6 @@ from pathlib import Path
 
 from check_commits import ADD, COMMITS, FORWARD
 from gate_on_this_machine import SLOWER, STATES, begin, busy_loops, changed_tree
-from instructions import Side, instructions
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "gate-rivals"
 BUDGET, MARGIN = "20s", 0.05
@@ -82,6 +81,32 @@ BENCH_PYTEST = (
     f"{BENCH}\ndef test_infer(benchmark):\n    benchmark(infer)\n\ndef test_train(benchmark):\n    benchmark(train)\n"
 )
 BENCH_ASV = f"{BENCH}\ndef time_infer():\n    infer()\n\ndef time_train():\n    train()\n"
+# Valgrind's requests are macros of C.
+MARKS = """
+#include <valgrind/callgrind.h>
+void start(void) { CALLGRIND_START_INSTRUMENTATION; }
+void zero(void) { CALLGRIND_ZERO_STATS; }
+void dump(void) { CALLGRIND_DUMP_STATS; }
+void stop(void) { CALLGRIND_STOP_INSTRUMENTATION; }
+"""
+BENCH_CALLGRIND = f"""
+import ctypes, os, sys
+
+marks = ctypes.CDLL(sys.argv[1])
+for tree in sys.argv[2:]:
+    os.environ["TREE"] = tree
+    sys.modules.pop("my_module", None)
+    bench = {{}}
+    exec({BENCH!r}, bench)
+    for each in (bench["infer"], bench["train"]):
+        marks.start()
+        each()
+        each()
+        marks.zero()
+        each()
+        marks.dump()
+        marks.stop()
+"""
 ASV_CONFIG = (
     '{{"version": 1, "project": "my_module", "repo": "{tree}", "branches": ["HEAD"], "environment_type": "existing"}}'
 )
@@ -145,13 +170,19 @@ class Tools:
         return bool({"+", "!"} & {*marks}), f"marks {''.join(marks)!r}"
 
     def callgrind(self, trees: Sequence[Path]) -> list[tuple[bool, str]]:
-        """Of each change, whether a pass has more instructions; the base is counted once."""
-        sides = [Side(str(each), "my_module.py:MyContext", (1, 128, 32, 32)) for each in (self.base, *trees)]
-        with tempfile.TemporaryDirectory() as folder:
-            counted = instructions(sides, Path(folder))
-        before, *now = [each for each in counted if not isinstance(each, str)]
-        if len(now) < len(trees):
-            raise SystemExit(f"callgrind counted nothing: {[each for each in counted if isinstance(each, str)]}")
+        """Of each change, whether a pass has more instructions; the base is counted once.
+
+        It needs valgrind with its headers, and a C compiler. valgrind hides AVX-512: kernels for AVX2 are counted.
+        """
+        library = self.folder / "marks.so"
+        (self.folder / "marks.c").write_text(MARKS, encoding="utf-8")
+        self.run("cc", "-shared", "-fPIC", "-o", str(library), str(self.folder / "marks.c"), must=True)
+        tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={self.folder / 'counts'}"]
+        sides = [str(each) for each in (self.base, *trees)]
+        self.run(*tool, sys.executable, "-c", BENCH_CALLGRIND, str(library), *sides, must=True)
+        dumps = sorted(self.folder.glob("counts.*"), key=lambda path: int(path.suffix[1:]))
+        counts = [int(re.findall(r"^totals: (\d+)$", path.read_text(), re.MULTILINE)[0]) for path in dumps]
+        before, *now = zip(counts[::2], counts[1::2], strict=True)
         growths = [max(after / first - 1 for first, after in zip(before, each, strict=True)) for each in now]
         return [(growth > MARGIN, f"{growth:+.2%} instructions") for growth in growths]
 

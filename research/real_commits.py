@@ -1,10 +1,9 @@
-"""Runs `ctxbench check` without times on commits of two repositories, and counts the instructions of both sides.
+"""Runs `ctxbench check` without times on commits of two repositories.
 
-Run: python research/real_commits.py --clones FOLDER [--out results/gate-commits] [--instructions]
+Run: python research/real_commits.py --clones FOLDER [--out results/gate-commits]
 FOLDER has clones of both repositories, by their names; what their packages import must be installed. Each commit and
 its parent are taken from there into a repository of two commits. `expected` in COMMITS was written from the diff,
-before anything was run. What the CSV has already is not run again; --instructions counts for the rows that lack them,
-in one process.
+before anything was run. What the CSV has already is not run again.
 """
 
 import argparse
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from gate_on_this_machine import ROOT
-from instructions import Side, instructions
 from stamp import stamp, write_stamp
 
 from ctxbench.base.texts import listed
@@ -77,7 +75,7 @@ COMMITS: list[tuple[str, str, str, Mapping[str, Any], str]] = [
 RENAMED = {"307a935b": "SplitAttnConv2d"}
 COLUMNS = (
     *("repository", "commit", "block", "settings", "expected", "exit_code", "exit_name", "outputs", "change"),
-    *("growth_percent", "seconds", "load", "instructions_infer", "instructions_train"),
+    *("growth_percent", "seconds", "load"),
 )
 
 
@@ -85,15 +83,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clones", type=Path, required=True, help="a folder with clones of both repositories")
     parser.add_argument("--out", type=Path, default=OUT, help="where the CSV goes")
-    parser.add_argument("--instructions", action="store_true", help="count instructions, and check nothing")
     given = parser.parse_args()
     path = given.out / "commits.csv"
     if not path.exists():
         write_stamp(given.out, stamp())
     found = {row["commit"]: row for row in rows(path)}
-    if given.instructions:
-        count(found, given.clones)
-    for repository, commit, block, settings, expected in () if given.instructions else COMMITS:
+    for repository, commit, block, settings, expected in COMMITS:
         name = next((each for each in found if each.startswith(commit)), "")
         if not name:
             with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +99,6 @@ def main() -> None:
             found[name] = asked | {"expected": expected} | told
             print(*found[name].values(), sep=" | ", flush=True)
         write(path, found)
-    write(path, found)
 
 
 def two_commits(clone: Path, commit: str, folder: Path, package: str) -> str:
@@ -161,31 +155,8 @@ def check(tree: Path, block: str, settings: Mapping[str, Any], old_name: str | N
     }
 
 
-def count(found: Mapping[str, dict[str, Any]], clones: Path) -> None:
-    """Write into each row by how many percent the instructions of both passes grew, or why that is not known."""
-    asked = [row for row in found.values() if not row.get("instructions_infer")]
-    with tempfile.TemporaryDirectory() as folder:
-        sides = []
-        for row in asked:
-            for side in ("HEAD~1", "HEAD"):
-                tree = Path(folder) / f"{row['commit']}-{side}"
-                tree.mkdir()
-                two_commits(clones / row["repository"], row["commit"], tree, PACKAGES[row["repository"]])
-                subprocess.run(["git", "-C", str(tree), "checkout", "--quiet", side], check=True)
-                old = next((name for start, name in RENAMED.items() if row["commit"].startswith(start)), None)
-                block = f"{row['block'].partition(':')[0]}:{old}" if old and side == "HEAD~1" else row["block"]
-                sides.append(Side(str(tree), block, SHAPE, json.loads(row["settings"])))
-        counted = instructions(sides, Path(folder))
-    for row, before, now in zip(asked, counted[::2], counted[1::2], strict=True):
-        if isinstance(before, str) or isinstance(now, str):
-            row["instructions_infer"] = before if isinstance(before, str) else now
-        else:
-            infer, train = (f"{100 * (after / first - 1):+.2f}" for first, after in zip(before, now, strict=True))
-            row |= {"instructions_infer": infer, "instructions_train": train}
-
-
 def sentences(found: Sequence[Mapping[str, str]]) -> str:
-    """Sentences on how many verdicts are what the diffs say, which are not, and what instructions say beside them."""
+    """Sentences on how many verdicts are what the diffs say, and which are not."""
     left = [row for row in found if row["outputs"] == "not compared"]
     decided = [row for row in found if row not in left]
     kinds = listed([f"{sum(row['repository'] == name for row in found)} of {name}" for name in (VIT, TIMM)])
@@ -197,14 +168,6 @@ def sentences(found: Sequence[Mapping[str, str]]) -> str:
     )
     text += f" Of {len(left)} no outputs were compared in time." if left else ""
     text += f" Not what they say: {listed(wrong)}." if wrong else ""
-    counted = [row for row in found if row["instructions_train"]]
-    if counted:
-        equal = [row for row in counted if not row["growth_percent"]]
-        more = [row for row in equal if any(abs(float(row[f"instructions_{mode}"])) > 1 for mode in ("infer", "train"))]
-        text += (
-            f" Instructions were counted for {len(counted)}: of {len(equal)} without a change of parameters, MACs, "
-            f"memory or launches, {len(more)} changed a pass by more than 1 % of its instructions."
-        )
     return text
 
 
