@@ -16,6 +16,7 @@ from ctxbench.base.clocks import FORKS
 from ctxbench.model.messages import Failure, Progress
 from ctxbench.model.metrics import metrics
 from ctxbench.plugin import loaded
+from ctxbench.registry import networks
 from ctxbench.registry.reference import Reference
 from ctxbench.registry.torchvision import with_torchvision
 from ctxbench.results.sources import own_files
@@ -75,7 +76,8 @@ def prepare(task: Task) -> None:
     if isinstance(task, MeasureCase):
         names = [name for each in task.metrics for name in metrics()[each].imports(task.measure)]
     for each in references:
-        library = (Reference.parse(each).source or "timm").partition(".")[0]
+        source = Reference.parse(each).source
+        library = "timm" if not source or source.startswith(f"{networks.BUILT_IN}.") else source.partition(".")[0]
         if library in ("timm", "torchvision"):
             with contextlib.suppress(Exception), _installed_alone():
                 with_torchvision(partial(importlib.import_module, library))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import MODES
 from ctxbench.model.case import EMPTY, Case
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.read_suite import location_of
@@ -21,6 +22,7 @@ TOGETHER = (
     {"params", "params_matrices", "buffers"},
     {"params_bias", "params_norm", "params_vectors"},
     {"macs", "macs_matmul", "macs_layers", "macs_norm"},
+    *({f"memory_{mode}", f"memory_{mode}_2020"} for mode in MODES),
 )
 # In place of the file of a table whose figures a person gave.
 GIVEN = Path()
