@@ -12,7 +12,7 @@ from ctxbench.base.texts import listed
 from ctxbench.engine.one_process import CaseOutcome, Executor, Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.remote import ask
-from ctxbench.engine.together import by_passes, measure_together
+from ctxbench.engine.together import by_passes, counted_together, measure_together
 from ctxbench.model.case import EMPTY, Case, Measure
 from ctxbench.model.conditions import CONDITIONS, phrases
 from ctxbench.model.metrics import quantity, read_number
@@ -63,23 +63,28 @@ class Candidate:
 
 
 def candidates(
-    cases: Iterable[Case], mode: Mode, measure: Measure, executor: Executor, progress: Quiet
+    cases: Sequence[Case], mode: Mode, measure: Measure, executor: Executor, progress: Quiet
 ) -> Iterator[Candidate]:
     """Each module of the cases, whose devices are all known by their data sheets, under each of its other conditions.
 
     `progress` is told which one begins, and what is known of it then.
     """
-    found = by_passes(cases)
-    plan = Plan(measure, ["params", "memory"])
-    for number, own in enumerate(found, 1):
-        progress.stage(f"[{number}/{len(found)}] predicting {own[0].title}")
-        records: dict[str, Record] = {}
+    alike = {own[0].passes: own for own in by_passes(cases)}
+    found: dict[str, dict[str, Record]] = {}
 
-        def keep(case: Case, outcome: CaseOutcome, records: dict[str, Record] = records) -> None:
-            records[case.device] = outcome.record
-            progress.known(outcome.record, None)
+    def begin(case: Case) -> None:
+        if case.passes not in found:
+            found[case.passes] = {}
+            progress.stage(f"[{len(found)}/{len(alike)}] predicting {case.title}")
 
-        measure_together(own, plan, executor, Quiet(), lambda case: None, keep)
+    def keep(case: Case, outcome: CaseOutcome) -> None:
+        found[case.passes][case.device] = outcome.record
+        progress.known(outcome.record, None)
+
+    for group in counted_together(cases):
+        measure_together(group, Plan(measure, ["params", "memory"]), executor, Quiet(), begin, keep)
+    for passes, own in alike.items():
+        records = found[passes]
         first = next(iter(records.values()))
         read = {device: read_number(record, quantity(f"latency_{mode}")) for device, record in records.items()}
         times = {device: value for device, value in read.items() if value}
