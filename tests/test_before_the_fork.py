@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from ctxbench.model.messages import Failure, Values
 from ctxbench.registry.reference import Reference
 from ctxbench.worker import tasks
 from ctxbench.worker.lines import decode
+from ctxbench.worker.protocol import Ask
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -108,3 +110,24 @@ def test_a_library_of_networks_is_imported_once_and_a_persons_own_file_by_each_c
         for name in ("one", "two"):
             loader.entry(Reference("mine.py", name))
     assert len({*log.read_text().splitlines()}) == 3
+
+
+@pytest.mark.parametrize(
+    ("reference", "library"),
+    [
+        ("resnet50_d8", "timm"),
+        ("ctxbench.networks.mmsegmentation:r50_19", "timm"),
+        ("timm.models:convnext_tiny", "timm"),
+        ("torchvision.models:swin_t", "torchvision"),
+        ("ctxbench.modules.se:SqueezeExcitation", ""),
+        ("mine.py:net", ""),
+    ],
+)
+def test_the_library_of_a_network_is_that_of_its_reference(
+    monkeypatch: pytest.MonkeyPatch, reference: str, library: str
+) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr(tasks, "importlib", SimpleNamespace(import_module=imported.append))
+    monkeypatch.setattr(tasks, "_before_the_fork", set())
+    tasks.prepare(Ask("call", [], [reference]))
+    assert imported == [library] * bool(library)

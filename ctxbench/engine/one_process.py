@@ -15,7 +15,7 @@ from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
 from ctxbench.base.notes import Note
-from ctxbench.devices import META, has_clock
+from ctxbench.devices import has_clock
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.progress import Quiet
 from ctxbench.executions import execution
@@ -159,11 +159,6 @@ def _shorten(record: Record) -> list[str]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... (all of it is in log.txt)"
-
-
-def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
-    """Record of the static metrics of `plan` for a case, measured on the meta device; nothing is written."""
-    return measure_case(replace(case, device=META), plan, executor).record
 
 
 def _lacking(record: Record, plan: Plan, missing: Collection[str]) -> list[str]:

@@ -8,11 +8,13 @@ from ctxbench.base.notes import joined
 from ctxbench.engine.cache import CachedExecutor, machine_key
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.estimate import START_S, once_s, process_s, whole_s
-from ctxbench.engine.one_process import Plan, matmul_rate, measure_static
+from ctxbench.engine.one_process import Plan, matmul_rate
 from ctxbench.engine.run import machine
+from ctxbench.engine.together import measure_static
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import static_metrics
+from ctxbench.model.record import Record
 from ctxbench.results.plan import check_installed, prepare
 
 # Seconds of the matrix products that tell a device's rate: an estimate needs no more.
@@ -44,13 +46,15 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     _ = suite.points  # wrong names end here, before a process is started
     measure = suite.file.measure
     settings = Plan(measure, static_metrics())
-    planned = []
+    planned, records = [], dict[str, Record]()
     brief = measure.model_copy(update={"sample_s": min(measure.sample_s, PRODUCT_S)})
     rates: dict[tuple[str, str, int | None], float | None] = {}
     with ForkServer(soon=False) as server:
         executor = CachedExecutor(server, on=machine_key())
-        for case in prepare(suite, machine(executor), static).cases:
-            record = measure_static(case, settings, executor)
+        cases = prepare(suite, machine(executor), static).cases
+        measure_static(cases, settings, executor, records.__setitem__)
+        for case in cases:
+            record = records[case.id]
             seconds = least = None
             if record.get("macs") is not None and not static and "latency" in suite.file.metrics:
                 dtype = DTYPES[case.dtype].autocast or case.dtype  # of its products

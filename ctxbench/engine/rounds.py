@@ -19,9 +19,9 @@ from ctxbench.base.temporary import temporary_folder
 from ctxbench.devices import device, has_clock
 from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
-from ctxbench.engine.one_process import CaseOutcome, Executor, Plan, matmul_rate, measure_static
+from ctxbench.engine.one_process import CaseOutcome, Executor, Plan, matmul_rate
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.together import counted_together, groups, measure_together
+from ctxbench.engine.together import counted_together, groups, measure_static, measure_together
 from ctxbench.executions import execution
 from ctxbench.model.case import Case
 from ctxbench.model.metrics import static_metrics
@@ -99,9 +99,12 @@ class Rounds:
         Not on a device that queues, where process 0 tells it as soon: its passes take milliseconds.
         """
         static = replace(self.plan, metrics=[name for name in self.plan.metrics if name in static_metrics()])
-        for case in self.cases if self.reporter.is_watched and static.metrics else ():
-            if has_clock(case.device) and not device(case.device).queues and 0 not in self.finished[case.id]:
-                self.reporter.known(replace(measure_static(case, static, executor), case=case.id), None)
+        if self.reporter.is_watched and static.metrics:
+            new = (case for case in self.cases if has_clock(case.device) and 0 not in self.finished[case.id])
+            cases = [case for case in new if not device(case.device).queues]
+            measure_static(
+                cases, static, executor, lambda name, record: self.reporter.known(replace(record, case=name), None)
+            )
 
     def once(self, executor: Executor, rates: dict[Yardstick, float | None]) -> None:
         """Measure what needs one process, and the rate of a large matrix product for each yardstick not in `rates`."""

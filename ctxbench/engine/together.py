@@ -6,15 +6,18 @@ the first pass of a case for its memory, and whatever fails.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from ctxbench import devices
 from ctxbench.base.notes import Note
+from ctxbench.devices import META
 from ctxbench.engine.cache import is_own
 from ctxbench.engine.exit import WENT_ON
 from ctxbench.engine.one_process import Begun, CaseOutcome, Executor, Plan, measure_case
 from ctxbench.engine.progress import Quiet
 from ctxbench.executions import execution
 from ctxbench.model.case import Case
+from ctxbench.model.record import Record
 from ctxbench.registry import BUILT_IN
 from ctxbench.worker.protocol import MeasureCases, Measured, Reply
 
@@ -88,6 +91,25 @@ def measure_together(
             outcome.record.note(*[Note("failed_beside", {"reason": reason})] * (outcome.record.status == "ok"))
         keep(case, outcome)
         left = left[told.index + 1 :]
+
+
+def measure_static(
+    cases: Iterable[Case], plan: Plan, executor: Executor, tell: Callable[[str, Record], object]
+) -> None:
+    """Tell the record of the static metrics of `plan` for each case, by its id, measured on the meta device."""
+    alike: dict[str, list[str]] = {}
+    on_meta: dict[str, Case] = {}
+    for case in cases:
+        without = replace(case, device=META)
+        alike.setdefault(without.id, []).append(case.id)
+        on_meta[without.id] = without
+
+    def keep(case: Case, outcome: CaseOutcome) -> None:
+        for name in alike[case.id]:
+            tell(name, outcome.record)
+
+    for group in counted_together(on_meta.values()):
+        measure_together(group, plan, executor, Quiet(), lambda case: None, keep)
 
 
 class _Several:

@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -120,13 +120,14 @@ def _case(
 
 
 def _prepare(case: "Case", mode: Any) -> BenchmarkCase:
+    from ctxbench.devices import META
     from ctxbench.engine.in_process import InProcess
-    from ctxbench.engine.one_process import Plan, measure_static
+    from ctxbench.engine.one_process import Plan, measure_case
     from ctxbench.model.case import Measure
     from ctxbench.model.metrics import static_metrics
     from ctxbench.worker.measurement import CaseMeasurement
 
-    record = measure_static(case, Plan(Measure(), static_metrics()), InProcess())
+    record = measure_case(replace(case, device=META), Plan(Measure(), static_metrics()), InProcess()).record
     measurement = CaseMeasurement(case, Measure(), lambda message: None, force=True)
     measurement.load()
     step = measurement.first_pass(mode).step

@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import Done, need_torchvision
 from report_data import published
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
@@ -22,6 +23,8 @@ from ctxbench.model.read_suite import read_published
 from ctxbench.networks._parts import backbone
 from ctxbench.plugins.audit import finding, function
 from ctxbench.plugins.audit import recounted as form
+from ctxbench.plugins.audit.child import count_case
+from ctxbench.plugins.audit.conventions import TOOLS
 from ctxbench.plugins.audit.counts import BlockCounts
 from ctxbench.plugins.audit.differences import broken
 from ctxbench.plugins.audit.finding import AuditFinding, Verdict
@@ -35,7 +38,7 @@ from ctxbench.table.result import Stopped
 
 ROOT = Path(__file__).parents[3]
 FINDINGS = ROOT / "results" / "audit"
-# Of mmsegmentation's networks, which take ten minutes, a few rows are counted.
+# Of the networks of mmsegmentation, which take minutes, a few rows are counted.
 STORED = sorted(path for path in FINDINGS.glob("*.csv") if path.stem != "mmsegmentation")
 EXTRAS = {
     **{
@@ -499,6 +502,38 @@ def test_a_library_s_network_is_named_shortly() -> None:
     assert whole("torchvision:swin_t") == "torchvision.models:swin_t"
     assert whole("timm:convnext_tiny") == "timm.models:convnext_tiny"
     assert whole("mine.py:net") == "mine.py:net"
+
+
+@pytest.mark.parametrize(
+    ("key", "others"),
+    [
+        pytest.param("linear", 0, id="linear"),
+        pytest.param("ham_nmf", 1, id="ham_nmf: also with its norms folded"),
+        pytest.param("swin", 2, id="swin: also both modes in 2020, when attention ran other operators"),
+        pytest.param("shsa", 3, id="shsa: also all of these"),
+    ],
+)
+def test_all_counts_of_a_row_by_all_counters_take_three_passes(key: str, others: int) -> None:
+    entry, called = registry.get(key), list[str]()
+    case = Case(key, entry.reference, {}, (1, 64, 32, 32), entry.defaults, device="meta")
+    with register_module_forward_pre_hook(lambda module, _: called.append(type(module).__name__)):
+        found = count_case(case, [*COUNTED, *TOOLS["macs"].values(), *TOOLS["params"].values()])
+    assert len(found.values) > len(TOOLS["macs"]) + len(COUNTED)
+    # of memory in both modes, and of the layers and functions that other counters see
+    assert called.count(type(entry.build(64)).__name__) == 3 + others
+
+
+def test_both_peaks_that_are_read_off_a_pass_are_asked_for_at_once() -> None:
+    asked: list[list[str]] = []
+
+    def count(case: Case, names: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
+        asked.append([*names])
+        return dict.fromkeys(names, 7), {}
+
+    recount = Recount(Path("paper.toml"), read_published("hamburger", RecountedTable), count)
+    for name in ("memory_train_2020", "memory_train"):
+        recount.counts(recount.case("ham_nmf"), [name])
+    assert asked == [["memory_train", "memory_train_2020"]]
 
 
 @pytest.mark.slow
