@@ -31,12 +31,7 @@ def dwconv(p: Named, x: Tensor, training: bool, kernel_size: int = 7) -> Tensor:
 
 
 def gated_cnn(
-    p: Named,
-    x: Tensor,
-    training: bool,
-    expansion_ratio: float = 8 / 3,
-    kernel_size: int = 7,
-    conv_ratio: float = 1.0,
+    p: Named, x: Tensor, training: bool, expansion_ratio: float = 8 / 3, kernel_size: int = 7, conv_ratio: float = 1.0
 ) -> Tensor:
     inner, convolved = math.floor(expansion_ratio * x.shape[1]), math.floor(conv_ratio * x.shape[1])
     assert p["conv.weight"].shape == (convolved, 1, kernel_size, kernel_size)

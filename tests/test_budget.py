@@ -81,21 +81,15 @@ def test_what_is_left_follows_what_the_first_processes_took(tmp_path: Path, monk
     assert reporter.left[-1] == 0
 
 
-def test_wide_rows_get_more_processes_the_cheapest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    costs, widths = {"sa": 30, "a2": 2, "dm": 1}, {"sa": 3, "a2": 3, "dm": 0}
-    records, seconds = run(tmp_path / "run", monkeypatch, costs, widths, total_s=120)
-    assert {key: record.processes for key, record in records.items()} == {"sa": 3, "a2": 12, "dm": 3}
-    assert seconds == 3 + 3 * 33 + 9 * 2 <= 120
-
-
-def test_costly_rows_get_fewer_processes_where_the_budget_does_not_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("wide", "total_s", "processes"), [(3, 120, (3, 12, 3)), (0, 75, (2, 3, 3))])
+def test_wide_rows_get_more_processes_the_cheapest_first_and_costly_ones_fewer_where_the_budget_does_not_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wide: float, total_s: float, processes: tuple[int, ...]
 ) -> None:
-    costs, widths = {"sa": 30, "a2": 2, "dm": 1}, dict.fromkeys(("sa", "a2", "dm"), 0)
-    records, seconds = run(tmp_path / "run", monkeypatch, costs, widths, total_s=75)
-    assert {key: record.processes for key, record in records.items()} == {"sa": 2, "a2": 3, "dm": 3}
-    assert records["sa"].get("latency_infer_low_ms") is None
-    assert seconds <= 75
+    costs, widths = {"sa": 30, "a2": 2, "dm": 1}, {"sa": wide, "a2": wide, "dm": 0}
+    records, seconds = run(tmp_path / "run", monkeypatch, costs, widths, total_s=total_s)
+    assert [records[key].processes for key in costs] == [*processes]
+    assert (records["sa"].get("latency_infer_low_ms") is None) == (processes[0] < 3)
+    assert seconds == 3 + sum(count * cost for count, cost in zip(processes, costs.values(), strict=True)) <= total_s
 
 
 def test_a_budget_too_small_for_one_process_of_each_row_is_told_with_the_least(

@@ -20,10 +20,7 @@ from ctxbench.plugins.memory.predict import predict_peak
 
 FILE = Path(__file__).parent / "fixtures" / "public_blocks.py"
 # PyTorch warns of what people do.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*torch.jit"),
-    pytest.mark.filterwarnings("ignore:.*a no-op"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:.*torch.jit"), pytest.mark.filterwarnings("ignore:.*a no-op")]
 N, C = 64, 64
 LAYER, MIX = C * C + C, N * C * C  # a 1x1 convolution with its bias
 

@@ -118,10 +118,7 @@ PRODUCTS: dict[str, tuple[int, int]] = {
     "dat": (1_064_208, 84_892_712_960 - 4096 * (5 * 512 + 128**2 * (4 * 16 + 2 * 8))),
     # A solver that is not counted stands there for the inverse of 256 triangles in each head and direction; the state
     # behind the last chunk is left out here.
-    "gated_delta": (
-        1_591_448,
-        34_124_857_344 + 12 * (256 * (64**2 * 192 + 64 * (64**2 - 1) // 3) - 64 * 64 * 128),
-    ),
+    "gated_delta": (1_591_448, 34_124_857_344 + 12 * (256 * (64**2 * 192 + 64 * (64**2 - 1) // 3) - 64 * 64 * 128)),
     # The public form has a triangle of all pairs of 256 chunks in both directions; a scan takes its place.
     "ssd": (1_659_232, 42_295_361_536 - 2 * 256**2 * 64 * 1024),
 }

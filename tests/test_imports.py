@@ -48,10 +48,7 @@ def imported(code: str, folder: Path) -> set[str]:
             ["predict", "sa", "--for", "t4", *SHAPE], {"pydantic", "rich"}, marks=pytest.mark.plugin("predict")
         ),
         (RUN, {"pydantic", "rich"}),
-        (
-            ["report", "run", "--out", "page"],
-            {"jinja2", "matplotlib", "numpy", "pydantic", "scipy", "scipy.special"},
-        ),
+        (["report", "run", "--out", "page"], {"jinja2", "matplotlib", "numpy", "pydantic", "scipy", "scipy.special"}),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )

@@ -273,8 +273,7 @@ def test_no_library_is_taken_from_the_working_folder(received: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("resume", "{}"), pytest.param(("check", "--baseline", "{}"), marks=pytest.mark.plugin("check"))],
+    "arguments", [("resume", "{}"), pytest.param(("check", "--baseline", "{}"), marks=pytest.mark.plugin("check"))]
 )
 def test_a_command_that_measures_asks_before_it_runs_the_code_of_a_folder(
     received: Path, command: Command, arguments: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -226,16 +226,20 @@ def test_scaling_finds_the_exponent(tmp_path: Path, module: str, exponent: float
     assert f"{module}: {exponent:.2f} [{exponent:.2f}, {exponent:.2f}]" in drawing.details.values()
 
 
-def test_scaling_names_failed_sizes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "most", "told"),
+    [((8, 16, 32, 64), 32, "sa, oom at 4096"), (range(1, 11), 4, "sa, oom at 25, 36, 49 and 3 more")],
+)
+def test_scaling_names_failed_sizes_and_counts_many(tmp_path: Path, sizes: Sequence[int], most: int, told: str) -> None:
     folder = new_run(tmp_path / "run")
-    for size in (8, 16, 32, 64):
-        row = record("sa", shape=(1, 64, size, size), macs=size**4, latency_infer_ms=float(size**4))
-        if size == 64:
-            row.take({"status": "oom", "latency_infer_ms": None})
+    for size in sizes:
+        cost, status = size**4, "ok" if size <= most else "oom"
+        row = record("sa", shape=(1, 64, size, size), macs=cost, status=status)
+        row.take({"latency_infer_ms": float(cost) if status == "ok" else None})
         add(folder, row)
     with styled():
         drawing = figure_curve.curve(panels(folder.path), SCALING[0])
-    assert legend_of(drawing.figure) == ["sa, oom at 4096"]
+    assert legend_of(drawing.figure) == [told]
 
 
 def test_a_long_series_is_fitted_whole_and_drawn_thinned(tmp_path: Path) -> None:
@@ -307,16 +311,6 @@ def listed(path: Path, seconds: Callable[[str], float | None], modules: int = 13
         row.case = f"{number} {execution}"
         add(folder, row)
     return panels(folder.path)[0]
-
-
-def test_many_failed_sizes_are_counted(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run")
-    for size in range(1, 11):
-        status = "oom" if size > 4 else "ok"
-        add(folder, record("sa", shape=(1, 64, size, size), macs=size**4, status=status))
-    with styled():
-        drawing = figure_curve.curve(panels(folder.path), SCALING[0])
-    assert legend_of(drawing.figure) == ["sa, oom at 25, 36, 49 and 3 more"]
 
 
 def test_coordinates_are_written_to_a_hundredth_of_a_point(tmp_path: Path) -> None:

@@ -311,14 +311,6 @@ def test_notes_that_are_none_are_named_with_their_line(folder: RunFolder, text: 
         folder.frame()
 
 
-def test_a_hand_edited_cell_is_named_with_its_line(folder: RunFolder) -> None:
-    folder.write_records([record("first", params=1), record("second", params=777)])
-    path = folder.path / "records.csv"
-    path.write_text(path.read_text().replace("777", "many"))
-    with pytest.raises(UsageError, match=r"records\.csv, line 3: params is 'many', not a 64-bit integer"):
-        folder.frame()
-
-
 def test_a_missing_column_of_what_names_a_case_is_named(folder: RunFolder) -> None:
     path = folder.path / "records.csv"
     path.write_text(path.read_text().replace("hparams,", "", 1))

@@ -16,6 +16,7 @@ from ctxbench.model.read_suite import Overrides
 
 HEAD = 'title = "t"\nmodules = ["ham_nmf", "sa"]\n'
 AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
+GOOD = HEAD + AXES
 
 
 def load(folder: Path, text: str, overrides: Overrides | None = None) -> Suite:
@@ -81,7 +82,7 @@ def test_exclude_and_extra_cases(tmp_path: Path) -> None:
 
 def test_a_case_of_its_own_may_be_in_a_network_beside_which_stands_the_network_alone(tmp_path: Path) -> None:
     conditions = "network = 'resnet18_os32'\nshape = [1, 3, 64, 64]\nmemory_format = 'channels_last'\n"
-    text = HEAD + AXES + f"[[cases]]\nmodule = 'sa'\n{conditions}[[exclude]]\nnetwork = 'resnet50_d8'\n"
+    text = GOOD + f"[[cases]]\nmodule = 'sa'\n{conditions}[[exclude]]\nnetwork = 'resnet50_d8'\n"
     cases = load(tmp_path, text).cases()
     assert [(case.module, case.network, case.memory_format) for case in cases] == [
         ("ham_nmf", "", "contiguous"),
@@ -158,69 +159,60 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
         (HEAD + "[axes]\nshape = [1, 2, 3]\n", "has 3 numbers; it takes four"),
         (HEAD + "[axes]\nshape = [1, 2, 3, 0]\n", "each of B,C,H,W is at least 1"),
         (HEAD + "[axes]\nshape = 'big'\n", "is not four integers"),
-        (HEAD + AXES + "shap = 3\n", "unknown key 'shap'; did you mean 'shape'?"),
-        (HEAD + AXES + "dtype = 'fp8'\n", "'axes.dtype.0' is 'fp8': input should be 'float32'"),
+        (GOOD + "shap = 3\n", "unknown key 'shap'; did you mean 'shape'?"),
+        (GOOD + "dtype = 'fp8'\n", "'axes.dtype.0' is 'fp8': input should be 'float32'"),
         (HEAD + 'metrics = ["latenc"]\n' + AXES, "'latenc': unknown metric 'latenc'; did you mean 'latency'?"),
         (HEAD.replace('"t"', "3") + AXES, "'title' is 3: input should be a valid string"),
-        (HEAD + AXES + "[measure]\nsample_s = 'long'\n", "'measure.sample_s' is 'long'"),
-        (HEAD + AXES + "[measure]\ntarget = 2\n", "'measure.target' is 2"),
+        (GOOD + "[measure]\nsample_s = 'long'\n", "'measure.sample_s' is 'long'"),
+        (GOOD + "[measure]\ntarget = 2\n", "'measure.target' is 2"),
         ('title = "t"\nmodules = []\n' + AXES, "'modules' is []"),
-        (HEAD + AXES + "[published.rows]\nsa = { printed = { macs = '1' } }\n", "the key 'published.title' is missing"),
-        ("metrics = []\n" + HEAD + AXES, "'metrics' is []"),
+        (GOOD + "[published.rows]\nsa = { printed = { macs = '1' } }\n", "the key 'published.title' is missing"),
+        ("metrics = []\n" + GOOD, "'metrics' is []"),
+        (HEAD.replace("sa", "saa") + AXES, "unknown module 'saa'; did you mean 'sa'?"),
+        (GOOD + "[hparams.sa]\nwidth = 3\n", "unknown hyper-parameter of 'sa' 'width'"),
+        (GOOD + "[[exclude]]\ndtype = 'float32'\n", "has no case left"),
+        (GOOD + "[[exclude]]\nmemoryformat = ''\n", "'exclude.0': unknown key 'memoryformat'; did you mean"),
+        (GOOD + "[[exclude]]\nmodule = 'saa'\n", "key 'exclude.0': unknown module 'saa'; did you mean 'sa'?"),
+        (GOOD + "[gate.margins]\n'saa train' = 0.1\n", "[gate] margins: unknown module 'saa train'"),
         *(
-            (
-                HEAD + AXES + f"[hparams]\nreduction = {value}\n",
-                "settings stand below the name of their module, such as",
-            )
+            (GOOD + f"[hparams]\nreduction = {value}\n", "settings stand below the name of their module, such as")
             for value in ("2", "[2, 4]", "'x'", "true")
         ),
         (HEAD + "[axes]\nshape = [1.5, 8, 4, 4]\n", "shape [1.5, 8, 4, 4] is not four integers"),
         (HEAD + "[axes]\nshape = [true, 8, 4, 4]\n", "shape [True, 8, 4, 4] is not four integers"),
         (HEAD + "[axes]\nshape = [1, 1048576, 1048576, 2]\n", "the product of B,C,H,W is too large; it must be from 1"),
+        (GOOD + "channels = 99999999999999999999\n", "'axes.channels.0' is 99999999999999999999: it must be from"),
+        (GOOD + "threads = [1, 1025]\n", "'axes.threads.1' is 1025: it must be from 1 to 1,024: each is a thread"),
+        (GOOD + "device = 'cuda:²'\n", "unknown device 'cuda:²'"),
+        (GOOD + "[[cases]]\nmodule = 'sa'\nthreads = 1025\n", "'cases.0': threads 1025: it must be from 1 to 1,024"),
+        (GOOD + "[[cases]]\nmodule = 'sa'\ndtype = 'fp8'\n", "'cases.0': dtype 'fp8': Input should be"),
         (
-            HEAD + AXES + "channels = 99999999999999999999\n",
-            "'axes.channels.0' is 99999999999999999999: it must be from",
-        ),
-        (
-            HEAD + AXES + "threads = [1, 1025]\n",
-            "'axes.threads.1' is 1025: it must be from 1 to 1,024: each is a thread",
-        ),
-        (HEAD + AXES + "device = 'cuda:²'\n", "unknown device 'cuda:²'"),
-        (
-            HEAD + AXES + "[[cases]]\nmodule = 'sa'\nthreads = 1025\n",
-            "'cases.0': threads 1025: it must be from 1 to 1,024",
-        ),
-        (HEAD + AXES + "[[cases]]\nmodule = 'sa'\ndtype = 'fp8'\n", "'cases.0': dtype 'fp8': Input should be"),
-        (
-            HEAD + AXES + "[[cases]]\nmodule = 'sa'\nnetwork = 'resnet18'\n",
+            GOOD + "[[cases]]\nmodule = 'sa'\nnetwork = 'resnet18'\n",
             "'cases.0': network 'resnet18': unknown network 'resnet18'; did you mean 'resnet18_os32'? (known: ",
         ),
-        (HEAD + AXES + "network = 'resnet18'\n", "'axes.network.0' is 'resnet18': unknown network 'resnet18'"),
+        (GOOD + "network = 'resnet18'\n", "'axes.network.0' is 'resnet18': unknown network 'resnet18'"),
         (
-            HEAD + AXES + "[[exclude]]\nmodule = 'sa'\n[[exclude]]\nmemory_format = 'channel_last'\n",
+            GOOD + "[[exclude]]\nmodule = 'sa'\n[[exclude]]\nmemory_format = 'channel_last'\n",
             "'exclude.1': memory_format 'channel_last': Input should be 'contiguous' or 'channels_last'",
         ),
         (
-            HEAD + AXES + "[[exclude]]\nexecution = 'compiled'\n",
+            GOOD + "[[exclude]]\nexecution = 'compiled'\n",
             "'exclude.0': execution 'compiled': unknown execution 'compiled'; did you mean 'compile'?",
         ),
-        (HEAD + AXES + "[[cases]]\nmodule = 'sa'\nshape = [1.5, 8, 4, 4]\n", "[1.5, 8, 4, 4] is not four integers"),
-        (HEAD + AXES + "[measure]\nprocesses = 1001\n", "'measure.processes' is 1001: it must be from 1 to 1,000"),
-        (HEAD + AXES + "[measure]\npasses = 1000001\n", "'measure.passes' is 1000001: it must be from 1 to 1,000,000"),
+        (GOOD + "[[cases]]\nmodule = 'sa'\nshape = [1.5, 8, 4, 4]\n", "[1.5, 8, 4, 4] is not four integers"),
+        (GOOD + "[measure]\nprocesses = 1001\n", "'measure.processes' is 1001: it must be from 1 to 1,000"),
+        (GOOD + "[measure]\npasses = 1000001\n", "'measure.passes' is 1000001: it must be from 1 to 1,000,000"),
+        (GOOD + "[measure]\nsample_s = inf\n", "'measure.sample_s' is inf: it must be more than 0 and at most 604,8"),
+        (GOOD + "[measure]\nsample_s = true\n", "'measure.sample_s' is True: input should be a valid number"),
+        (GOOD + "[measure]\nwarmup_s = 1e308\n", "'measure.warmup_s' is 1e+308: it must be from 0 to 604,800"),
+        (GOOD + "[measure]\nmemory_limit_gib = inf\n", "'measure.memory_limit_gib' is inf"),
+        (GOOD + "[measure]\nseed = 9223372036854775808\n", "it must be a 64-bit integer"),
+        (GOOD + "[gate]\nmargin = inf\n", "'gate.margin' is inf: it must be more than 0 and less than 10"),
+        (GOOD + "x = " + "[" * 5000, "is nested more than 64 levels deep"),
+        (GOOD + "x = " + "[" * 65 + "]" * 65, "is nested more than 64 levels deep"),
+        (GOOD + "x = " + "9" * 5000, "is not TOML: Exceeds the limit"),
         (
-            HEAD + AXES + "[measure]\nsample_s = inf\n",
-            "'measure.sample_s' is inf: it must be more than 0 and at most 604,8",
-        ),
-        (HEAD + AXES + "[measure]\nsample_s = true\n", "'measure.sample_s' is True: input should be a valid number"),
-        (HEAD + AXES + "[measure]\nwarmup_s = 1e308\n", "'measure.warmup_s' is 1e+308: it must be from 0 to 604,800"),
-        (HEAD + AXES + "[measure]\nmemory_limit_gib = inf\n", "'measure.memory_limit_gib' is inf"),
-        (HEAD + AXES + "[measure]\nseed = 9223372036854775808\n", "it must be a 64-bit integer"),
-        (HEAD + AXES + "[gate]\nmargin = inf\n", "'gate.margin' is inf: it must be more than 0 and less than 10"),
-        (HEAD + AXES + "x = " + "[" * 5000, "is nested more than 64 levels deep"),
-        (HEAD + AXES + "x = " + "[" * 65 + "]" * 65, "is nested more than 64 levels deep"),
-        (HEAD + AXES + "x = " + "9" * 5000, "is not TOML: Exceeds the limit"),
-        (
-            HEAD + AXES + f"batch = {list(range(1, 1001))}\nthreads = {list(range(1, 501))}\n",
+            GOOD + f"batch = {list(range(1, 1001))}\nthreads = {list(range(1, 501))}\n",
             "the grid has 1,000,000 cases, more than 10,000; shorten the lists",
         ),
     ],
@@ -228,29 +220,9 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
 def test_a_malformed_suite_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
         load(tmp_path, text).cases()
-    assert "mine.toml" in str(caught.value)
+    assert "mine.toml" in str(caught.value) or sentence.startswith(("unknown module", "unknown hyper"))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (HEAD.replace("sa", "saa") + AXES, "unknown module 'saa'; did you mean 'sa'?"),
-        (HEAD + AXES + "[hparams.sa]\nwidth = 3\n", "unknown hyper-parameter of 'sa' 'width'"),
-        (HEAD + AXES + "[[exclude]]\ndtype = 'float32'\n", "has no case left"),
-        (
-            HEAD + AXES + "[[exclude]]\nmemoryformat = 'contiguous'\n",
-            "mine.toml: key 'exclude.0': unknown key 'memoryformat'; did you mean 'memory_format'?",
-        ),
-        (HEAD + AXES + "[[exclude]]\nmodule = 'saa'\n", "key 'exclude.0': unknown module 'saa'; did you mean 'sa'?"),
-        (HEAD + AXES + "[gate.margins]\n'saa train' = 0.1\n", "[gate] margins: unknown module 'saa train'"),
-    ],
-)
-def test_a_suite_that_names_what_is_not_there(tmp_path: Path, text: str, sentence: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        load(tmp_path, text).cases()
-    assert sentence in str(caught.value)
 
 
 def test_an_unknown_suite_suggests_the_nearest() -> None:
@@ -261,17 +233,17 @@ def test_an_unknown_suite_suggests_the_nearest() -> None:
 
 
 def test_a_suite_names_a_published_table_or_a_file_beside_it(tmp_path: Path) -> None:
-    named = load(tmp_path, 'published = "hamburger"\n' + HEAD + AXES).file.published
+    named = load(tmp_path, 'published = "hamburger"\n' + GOOD).file.published
     (tmp_path / "paper.toml").write_text((Path(__file__).parents[1] / "published" / "hamburger.toml").read_text())
-    assert load(tmp_path, 'published = "paper.toml"\n' + HEAD + AXES).file.published == named
+    assert load(tmp_path, 'published = "paper.toml"\n' + GOOD).file.published == named
     with pytest.raises(UsageError, match="unknown published table 'hamburgr'; did you mean 'hamburger'"):
-        load(tmp_path, 'published = "hamburgr"\n' + HEAD + AXES)
+        load(tmp_path, 'published = "hamburgr"\n' + GOOD)
     with pytest.raises(UsageError, match=r"there is no file .*none\.toml"):
-        load(tmp_path, 'published = "none.toml"\n' + HEAD + AXES)
+        load(tmp_path, 'published = "none.toml"\n' + GOOD)
 
 
 def test_the_largest_numbers_are_taken(tmp_path: Path) -> None:
-    text = HEAD + AXES + f"threads = {[1024] * 5000}\n"
+    text = GOOD + f"threads = {[1024] * 5000}\n"
     text += "[measure]\nprocesses = 1000\nsample_s = 604800\nwarmup_s = 0\ntarget = 0.5\nseed = -9223372036854775808\n"
     loaded = load(tmp_path, text)
     assert len(loaded.cases()) == 2

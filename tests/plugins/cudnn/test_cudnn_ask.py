@@ -83,23 +83,16 @@ def test_what_was_answered_is_kept_until_the_library_changes(
     program.write_text(f"{ANSWERS}print('[3, 4, []]')\n")
     assert ask("h200", [ASKED])[0].choices[ASKED] == CudnnChoice(1, 2)
     assert ask("t4", [ASKED])[0].choices[ASKED] == CudnnChoice(3, 4)
+    program.write_text(f"{ANSWERS}assert len(lines) == 2\nprint('[3, 4, []]')\n")  # what is kept is not asked
+    other = replace(ASKED, last=True)
+    (found,) = ask("h200", [other, ASKED])
+    assert (found.version, found.choices) == ("9.19.0", {other: CudnnChoice(3, 4), ASKED: CudnnChoice(1, 2)})
     before = identities()
     (tmp_path / NAME).write_bytes(b"another version")
     assert ask("h200", [ASKED])[0].choices[ASKED] == CudnnChoice(3, 4)
     assert identities() != before
     (tmp_path / NAME).unlink()
     assert "where there is no libcudnn" in identities()[0]
-
-
-def test_only_what_is_not_kept_is_asked_again(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CTXBENCH_NO_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    program.write_text(f"{ANSWERS}print('[1, 2, []]')\n")
-    ask("h200", [ASKED])
-    program.write_text(f"{ANSWERS}assert len(lines) == 2\nprint('[3, 4, []]')\n")
-    other = replace(ASKED, last=True)
-    (found,) = ask("h200", [other, ASKED])
-    assert (found.version, found.choices) == ("9.19.0", {other: CudnnChoice(3, 4), ASKED: CudnnChoice(1, 2)})
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing_and_stops_nothing(

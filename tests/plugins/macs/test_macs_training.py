@@ -404,10 +404,7 @@ class Fails(nn.Module):
             Wrapped(lambda x: x @ x.detach().requires_grad_() if x.requires_grad or torch.is_inference(x) else x),
             "the output of Wrapped depends on nothing",
         ),
-        (
-            self_attention(False).requires_grad_(False),
-            "the output of Wrapped depends on nothing that has a gradient",
-        ),
+        (self_attention(False).requires_grad_(False), "the output of Wrapped depends on nothing that has a gradient"),
     ],
 )
 def test_what_has_no_training_step_is_refused(module: nn.Module, sentence: str) -> None:

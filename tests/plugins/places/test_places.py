@@ -273,10 +273,7 @@ def test_the_page_answers_five_questions() -> None:
 @pytest.mark.plugin("compare")
 @pytest.mark.parametrize(
     ("asked", "words"),
-    [
-        ({"at": "yolo11n", "shape": (1, 8, 4, 4)}, "leave out --shape"),
-        ({"imgsz": 64}, "--imgsz goes with --at"),
-    ],
+    [({"at": "yolo11n", "shape": (1, 8, 4, 4)}, "leave out --shape"), ({"imgsz": 64}, "--imgsz goes with --at")],
 )
 def test_compare_takes_a_place_or_a_shape(asked: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):

@@ -438,15 +438,10 @@ def test_a_module_whose_source_is_no_file_goes_by_submodule_and_operator() -> No
     assert {part.name for part in taken.parts("operator")} >= {"convolution", "relu"}
     assert {part.name for part in taken.parts("line")} == {"<cell>:9", "(weights)"}
     assert "(no source" not in render_profile(found, "own")
-
-
-def test_a_measured_module_without_a_file_goes_by_submodule_and_operator() -> None:
-    names: dict[str, Any] = {"__name__": "notebook"}
-    exec(compile(NOTEBOOK, "<cell>", "exec"), names)
-    taken = ctxbench.profile(names["Cell"](), (1, 8, 6, 5), mode="infer").passes["infer"]
-    assert [part.name for part in taken.parts("submodule")] == ["", "inside"]
-    assert {part.name for part in taken.parts("operator") if part.ms.value} == {"convolution", "relu"}
-    assert {part.name for part in taken.parts("line") if part.ms.value} == {"<cell>:9"}
+    measured = ctxbench.profile(names["Cell"](), (1, 8, 6, 5), mode="infer").passes["infer"]
+    assert [part.name for part in measured.parts("submodule")] == ["", "inside"]
+    assert {part.name for part in measured.parts("operator") if part.ms.value} == {"convolution", "relu"}
+    assert {part.name for part in measured.parts("line") if part.ms.value} == {"<cell>:9"}
 
 
 @pytest.mark.parametrize(("name", "told"), [("Normed", 1), ("HandedOn", 0)])

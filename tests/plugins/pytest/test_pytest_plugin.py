@@ -118,11 +118,7 @@ def test_a_user_s_module_and_under_pytest_benchmark(pytester: pytest.Pytester) -
         info = benchmark["extra_info"]
         assert (info["params"], info["macs"], info["macs_counter"]) == (59, 60 * 24 * 2 + 16, "ctxbench")
         assert (info["case"], info["mode"]) == ("Context(width=3) 2x8x6x5 float32 cpu 1threads", mode)
-        assert (info["module"], info["reference"], info["hparams"]) == (
-            "Context",
-            "my_module.py:Context",
-            {"width": 3},
-        )
+        assert (info["module"], info["reference"], info["hparams"]) == ("Context", "my_module.py:Context", {"width": 3})
         assert (info["shape"], info["dtype"], info["device"], info["threads"]) == ([2, 8, 6, 5], "float32", "cpu", 1)
         assert info["memory_predicted_for"] == "cuda"
     # In blocks of 512 bytes: four parameters, the 720 bytes that down returns, the 1920 that up does.

@@ -57,6 +57,18 @@ SquareOnly = with_forward(lambda base, x: base(x).view(x.shape[0], -1, x.shape[2
 Overwrites = with_forward(lambda base, x: base(functional.relu(x, inplace=True)))
 
 
+def doing(action: Callable[[], object]) -> type[nn.Module]:
+    """`Base` that does something in each forward pass."""
+    return with_forward(lambda base, x: (action(), base(x))[1])
+
+
+Prints = doing(lambda: print("forward called"))
+PrintsPastPython = doing(lambda: os.write(2, b"from a library\n"))
+Reseeds = doing(lambda: torch.manual_seed(0))
+Threads = doing(lambda: torch.set_num_threads(torch.get_num_threads() + 1))
+OneThread = doing(lambda: torch.set_num_threads(1))
+
+
 class Needs(Base):
     def __init__(self, channels: int, width: int) -> None:
         super().__init__(channels)
@@ -192,14 +204,9 @@ class Local(nn.Module):
         return torch.add(x, self.depthwise(x))
 
 
-class Pointwise(nn.Module):
+class Pointwise(nn.Conv2d):
     def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, channels, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.conv(x)
-        return y
+        super().__init__(channels, channels, 1)
 
 
 class Squeeze(nn.Module):
@@ -211,40 +218,10 @@ class Squeeze(nn.Module):
         return torch.mul(x, self.gate(x.mean((2, 3))).sigmoid()[:, :, None, None])
 
 
-class Prints(Base):
-    def forward(self, x: Tensor) -> Tensor:
-        print("forward called")
-        return super().forward(x)
-
-
-class PrintsPastPython(Base):
-    def forward(self, x: Tensor) -> Tensor:
-        os.write(2, b"from a library\n")
-        return super().forward(x)
-
-
-class Reseeds(Base):
-    def forward(self, x: Tensor) -> Tensor:
-        torch.manual_seed(0)
-        return super().forward(x)
-
-
 class ReseedsPython(Base):
     def __init__(self, channels: int) -> None:
         random.seed(0)
         super().__init__(channels)
-
-
-class Threads(Base):
-    def forward(self, x: Tensor) -> Tensor:
-        torch.set_num_threads(torch.get_num_threads() + 1)
-        return super().forward(x)
-
-
-class OneThread(Base):
-    def forward(self, x: Tensor) -> Tensor:
-        torch.set_num_threads(1)
-        return super().forward(x)
 
 
 class Branches(Base):
@@ -317,14 +294,9 @@ class Guided(Base):
         return super().forward(x) + guide
 
 
-class Net(nn.Module):
+class Net(nn.Conv2d):
     def __init__(self, classes: int = 4) -> None:
-        super().__init__()
-        self.layer = nn.Conv2d(3, classes, 3, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layer(x)
-        return y
+        super().__init__(3, classes, 3, 2)
 
 
 class Windows(Base):

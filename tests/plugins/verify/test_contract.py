@@ -172,11 +172,7 @@ def test_each_broken_rule_is_told(name: str, cls: type[nn.Module], fact: str, mo
             "do not call .cuda(): make tensors with device=x.device, or register them as buffers",
         ),
         ("shape and dtype", broken.Guided, "it does not take a map alone: `ctxbench new --around "),
-        (
-            "shape and dtype",
-            broken.Halves,
-            "return B, H and W as they came: resize the output at the end of forward",
-        ),
+        ("shape and dtype", broken.Halves, "return B, H and W as they came: resize the output at the end of forward"),
         ("shape and dtype", broken.Overwrites, "write x = x + 1 instead of x += 1, or begin with x = x.clone()"),
         (
             "shape and dtype",

@@ -40,10 +40,7 @@ FORMS = {
         2 * C * 16 + 16 * 16 * 9 + 2 * (16 + 16 + C),
         N * (2 * C * 16 + 16 * 16 * 9),
     ),
-    "torchvision.models.convnext:CNBlock": (
-        49 * C + C + 2 * C + 8 * C * C + 5 * C + C,
-        N * (49 * C + 8 * C * C),
-    ),
+    "torchvision.models.convnext:CNBlock": (49 * C + C + 2 * C + 8 * C * C + 5 * C + C, N * (49 * C + 8 * C * C)),
     "torchvision.models.mobilenetv2:InvertedResidual": (
         8 * C * C + 9 * 4 * C + 2 * (4 * C + 4 * C + C),
         N * (8 * C * C + 9 * 4 * C),

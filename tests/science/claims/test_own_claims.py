@@ -94,10 +94,7 @@ def decided_by(body: str) -> str:
     [
         ("CLAIMS = [\n", "my_suite.py is no Python file: '[' was never closed"),
         ("CLAIMS = 3\n", "my_suite.py: CLAIMS is no list of ctxbench_science.claims.findings.Claim"),
-        (
-            "CLAIMS = ['a']\n",
-            "entry 1 of CLAIMS is no ctxbench_science.claims.findings.Claim with a text",
-        ),
+        ("CLAIMS = ['a']\n", "entry 1 of CLAIMS is no ctxbench_science.claims.findings.Claim with a text"),
         (
             HEAD + "CLAIMS = [Claim(1, 'c', print)]\n",
             "entry 1 of CLAIMS is no ctxbench_science.claims.findings.Claim with a text",

@@ -1,6 +1,7 @@
 """The attention matrices against the modules' own outputs; entropy, rank and error by hand; the claims of FLatten."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +39,14 @@ def draw(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def test_the_matrix_of_sa_gives_its_output() -> None:
-    model, x = SelfAttention(16, d=8).double(), draw(*SMALL)
+@pytest.mark.parametrize("made", [lambda: SelfAttention(16, d=8), lambda: LinearAttention(16, reduction=4)])
+def test_the_matrix_gives_the_output(made: Callable[[], Any]) -> None:
+    model, x = made().double(), draw(*SMALL)
+    if isinstance(model, LinearAttention):
+        torch.nn.init.ones_(model.scale)
     weights, _ = model.attention(x)
-    context = model.value(x).flatten(2) @ weights[:, 0].transpose(1, 2)
-    torch.testing.assert_close(x + model.output(context.unflatten(2, (5, 6))), model(x))
-
-
-def test_the_matrix_of_linear_attention_gives_its_output() -> None:
-    model, x = LinearAttention(16, reduction=4).double(), draw(*SMALL)
-    torch.nn.init.ones_(model.scale)
-    weights, _ = model.attention(x)
-    context = model.value(x).flatten(2) @ weights[:, 0].transpose(1, 2)
-    torch.testing.assert_close(x + context.unflatten(2, (5, 6)), model(x))
+    context = (model.value(x).flatten(2) @ weights[:, 0].transpose(1, 2)).unflatten(2, (5, 6))
+    torch.testing.assert_close(x + (model.output(context) if hasattr(model, "output") else context), model(x))
 
 
 def test_the_matrices_of_focused_linear_attention_give_its_output() -> None:
