@@ -155,10 +155,7 @@ def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) ->
     ("content", "sentence"),
     [
         ("{", "run.json is not JSON"),
-        (
-            '{"schema": 99}',
-            "run.json has schema 99, and this ctxbench reads schema 10: read the run with the ctxbench that",
-        ),
+        ('{"schema": 99}', "run.json has schema 99, and this ctxbench reads schema 10: read the run with the"),
         ('{"schema": 8}', "run.json has schema 8, and this ctxbench reads schema 10"),
         ('{"schema": true}', "run.json has schema True, and"),
         ('{"schema": "9"}', "run.json has schema '9', and"),

@@ -397,11 +397,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any]) -> list[
 @pytest.mark.parametrize(
     ("budget_s", "elapsed_s", "told"),
     [
-        (
-            60.0,
-            70.0,
-            "in 70 s of a budget of 60 s: listing the cases took 50 s, exact costs took 12 s and launches and",
-        ),
+        (60.0, 70.0, "in 70 s of a budget of 60 s: listing the cases took 50 s, exact costs took 12 s and launches"),
         (100.0, 125.0, "in 125 s of a budget of 100 s: listing the cases took 50 s, exact costs took 12 s, launches"),
         (179.0, 130.0, "measured in 130 s."),  # a first pair would take as long as the listing
         (200.0, 190.0, "measured in 190 s."),  # and the next as long as the last
