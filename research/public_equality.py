@@ -39,7 +39,9 @@ def built(form: Form) -> tuple[nn.Module, nn.Module]:
     ours = registry.get(form.block).build(form.channels, form.settings).double()
     for name, each in (*ours.named_parameters(), *ours.named_buffers()):
         if each.is_floating_point() and name != "taps":
-            nn.init.uniform_(each, 0.5, 1.5) if name.endswith("running_var") else nn.init.normal_(each, std=0.3)
+            nn.init.uniform_(each, 0.5, 1.5) if name.endswith(("running_var", "bases")) else nn.init.normal_(
+                each, std=0.3
+            )
     return ours, Through(form.make(), form.call).double()
 
 
