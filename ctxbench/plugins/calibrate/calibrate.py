@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
@@ -11,7 +11,7 @@ from ctxbench.base.number import significant
 from ctxbench.engine.remote import ask
 from ctxbench.model.failures import last_line
 from ctxbench.plugins.calibrate.wire import CONTROL, GpuProperties, KernelTime
-from ctxbench.plugins.predict.sheet import by_title, sheet
+from ctxbench.plugins.predict.sheet import Instructions, by_title, sheet
 
 if TYPE_CHECKING:
     from ctxbench.engine.client import ForkServer
@@ -49,7 +49,7 @@ def calibrate(
     devices.check(name, environment)
     product, count = devices.product(name, environment), threads or int(environment["torch_threads"])
     times, properties = _times(name, threads, KERNELS[kind], server, on_kernel)
-    figures = _cpu(environment["cpu"], count, times) if kind == "cpu" else _gpu(product, properties)
+    figures = _cpu(environment, count, times) if kind == "cpu" else _gpu(product, properties)
     kernels_ms = {kernel: _rounded(ms) for kernel, ms in times.items() if kernel not in (SMALL, LAYERS, TRAINED_LAYERS)}
     return {**figures, "host_us": _rounded(_per_operator_us(times, LAYERS)), "kernels_ms": kernels_ms}
 
@@ -112,7 +112,7 @@ def _per_operator_us(times: Mapping[str, float], kernel: str = SMALL) -> float:
     return times[kernel] * 1e3 / int(kernel.split()[1])
 
 
-def _cpu(product: str, threads: int, times: Mapping[str, float]) -> dict[str, Any]:
+def _cpu(environment: Mapping[str, Any], threads: int, times: Mapping[str, float]) -> dict[str, Any]:
     """A CPU has no data sheet: its peak is that of a large product, its bandwidth that of an addition in its caches."""
     import torch
 
@@ -122,9 +122,11 @@ def _cpu(product: str, threads: int, times: Mapping[str, float]) -> dict[str, An
 
     layers = small_layers(int(TRAINED_LAYERS.split()[-1])).to("meta")
     step = operators_of(layers, torch.empty(SMALL_MAP, device="meta"), mode="train", device="cpu")
+    # oneDNN's own cap, such as AVX512_CORE, else what PyTorch found
+    widest = str(environment.get("onednn_max_isa") or environment.get("cpu_capability")).upper().partition("_")[0]
     side, numbers = 1024, 2097152
     return {
-        "title": f"{product}, {threads} thread{'s' * (threads > 1)}",
+        "title": f"{environment['cpu']}, {threads} thread{'s' * (threads > 1)}",
         "backend": "cpu",
         "peak_tflops": {"float32": _rounded(2 * side**3 / times[f"product 1 {side} {side} {side}"] / 1e9)},
         "bandwidth_gb_s": _rounded(3 * 4 * numbers / times[f"add {numbers}"] / 1e6),
@@ -132,6 +134,7 @@ def _cpu(product: str, threads: int, times: Mapping[str, float]) -> dict[str, An
         "processors": threads,
         "launch_us": _rounded(_per_operator_us(times)),
         "train_us": _rounded(1e3 * times[TRAINED_LAYERS] / calls_of(step)),
+        **({"instructions": widest} if widest in get_args(Instructions) else {}),
         "source": {
             "measured by ctxbench calibrate": ["peak_tflops", "bandwidth_gb_s", "launch_us", "host_us", "train_us"]
         },

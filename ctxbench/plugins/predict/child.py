@@ -41,7 +41,7 @@ def time(case: Case, mode: Mode, name: str, sheet: DeviceSpec, loss: str, optimi
             f"predicted for {sheet.title}, not measured: {found.time.told('ms [80 % band]')}",
             value=found.time,
         ),
-        Shown(_parts(found)),
+        Shown(_parts(found, sheet)),
         _by_operator(found),
     ]
     if not found.is_launch_bound:
@@ -64,15 +64,19 @@ def _room(memory: MemoryProfile, name: str, sheet: DeviceSpec, dtype: str) -> It
     yield from map(str, memory.told)
 
 
-def _parts(found: PassTime) -> str:
+def _parts(found: PassTime, sheet: DeviceSpec) -> str:
     """The time of the kernels and that of the host; of a pass whose time is not known, what may be told instead."""
+    on_cpu, kernels_ms = sheet.backend == "cpu", math.fsum(kernel.ms for kernel in found.kernels)
     if not found.time.unknown:
+        if on_cpu:
+            calls = significant(found.device_ms - kernels_ms)
+            return f"kernels {significant(kernels_ms)} ms, what calls take beside them {calls} ms"
         kernels, host = significant(found.device_ms), significant(found.host_ms)
         return f"kernels and the gaps between them {kernels} ms, launching them {host} ms; the longer one counts"
-    launched = counted(round(found.host_ms * 1e3 / found.host_us), "operator")
+    launched = f"The host launches {counted(round(found.host_ms * 1e3 / found.host_us), 'operator')}. "
     bound = "What the kernels alone take is a lower bound, near the time of a CUDA graph. " * bool(found.time.kernels)
     return (
-        f"The host launches {launched}. {bound}Below are shares of the kernels' time. Beside another block, the order "
+        f"{(launched + bound) * (not on_cpu)}Below are shares of the kernels' time. Beside another block, the order "
         "of the two may be known nevertheless: ctxbench choose."
     )
 

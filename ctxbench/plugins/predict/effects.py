@@ -13,7 +13,7 @@ from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.probes import kernel
 from ctxbench.plugins.predict.rates import Effects, Era, Factor, calibration, dtypes_for, rate, shared
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.plugins.predict.work import CACHED, KEPT
+from ctxbench.plugins.predict.work import CACHED, FAST_REACH, KEPT
 
 # Standard deviations, in logarithms.
 # A device that was calibrated itself: its clocks from day to day on a GPU; on a CPU also where its maps lie and what
@@ -46,7 +46,9 @@ def effects_of(sheet: DeviceSpec, era: Era, dtype: str = "float32") -> Effects:
         card_sd, class_sd = (SAME_CPU_SD, CPU_SD) if sheet.backend == "cpu" else (SAME_CARD_SD, found.kernel_sd)
         own = _own_factors(sheet.model_dump_json())
         its = shared(own.values(), class_sd, max(found.errors["unknown"], class_sd))
-        return Effects(*its, card_sd, own, class_sd, classes=_hopper(sheet, era), products=products)
+        return Effects(
+            *its, card_sd, own, class_sd, classes=_hopper(sheet, era), products=products, reach=_reach(sheet)
+        )
     card = "known" if known else "unknown"
     return Effects(
         known[0] if known else 0.0,
@@ -56,6 +58,11 @@ def effects_of(sheet: DeviceSpec, era: Era, dtype: str = "float32") -> Effects:
         classes=_hopper(sheet, era),
         products=products,
     )
+
+
+def _reach(sheet: DeviceSpec) -> int:
+    """Reach of a processor's fast kernels; where its instructions are not told, that with AVX-512."""
+    return FAST_REACH[sheet.instructions or "AVX512"]
 
 
 def _hopper(sheet: DeviceSpec, era: Era) -> Mapping[str, tuple[float, float]]:
@@ -83,7 +90,7 @@ def _own_factors(described: str) -> dict[str, Factor]:
             "run ctxbench calibrate again, or remove kernels_ms"
         )
     points: dict[str, dict[float, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    nothing = Effects(0.0, 0.0, 0.0, classes=_hopper(sheet, "cuda"))
+    nothing = Effects(0.0, 0.0, 0.0, classes=_hopper(sheet, "cuda"), reach=_reach(sheet))
     for name, ms in sheet.kernels_ms.items():
         known = kernel(name)
         operators = operators_of(known.module, *known.inputs("meta"), mode="infer", device=sheet.backend)
@@ -91,7 +98,7 @@ def _own_factors(described: str) -> dict[str, Factor]:
         seconds = [rate(work, nothing).seconds(work, sheet, "float32")[0] for work in works]
         longest = works[int(np.argmax(seconds))]
         alone = max(ms / 1e3 - len(works) * sheet.launch_s, ms / 2e3)
-        form = KEPT if name.startswith("kept ") else longest.form or CACHED
+        form = KEPT if name.startswith("kept ") else nothing.form(longest) or CACHED
         form = form if sheet.backend == "cpu" else CACHED
         points[f"{longest.group}|float32"][form].append((math.log(longest.bytes), math.log(alone / sum(seconds))))
     factors = {

@@ -2,9 +2,10 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from typing import Any, Literal
 
 from ctxbench.base.dtypes import DTYPES, TF32, TF32_CONVOLUTIONS
@@ -52,10 +53,11 @@ class PredictedKernel:
 class PassTime:
     """The predicted `time` of a pass, milliseconds.
 
-    `device_ms` is that of the kernels and of what lies between them, `host_ms` that of the host to launch them; the
-    longer one counts. `other_era_ms` is the time with the software of the other era, `default_ms` that in the dtype
-    that PyTorch takes for float32 if nothing is set: TF32 in convolutions where the device has it. `host_sd` is the
-    error of the host's, a standard deviation of its logarithm.
+    `device_ms` is that of the kernels and of what lies between them, `host_ms` that of the host to launch them, 0 on a
+    CPU; the longer one counts. `other_era_ms` is the time with the software of the other era, `default_ms` that in the
+    dtype that PyTorch takes for float32 if nothing is set: TF32 in convolutions where the device has it. `host_sd` is
+    the error of the host's, a standard deviation of its logarithm. `call_us` is what a call takes that computes
+    nothing, and `operators_ms` each operator's part of the time that counts.
     """
 
     time: Number
@@ -66,9 +68,11 @@ class PassTime:
     dtype: str
     era: Era
     host_us: float
+    call_us: float
     host_sd: float
     host_origin: Literal["assumed", "scaled", "measured"]
     kernels: tuple[PredictedKernel, ...]
+    operators_ms: tuple[float, ...]
 
     @property
     def is_launch_bound(self) -> bool:
@@ -129,9 +133,12 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     are about it.
     """
     kernels = _kernels(operators, sheet, dtype, era)
-    launches = _gaps_us(operators, len(kernels), sheet) / 1e3
+    gap_us, gaps = _gaps(operators, sheet)
+    launches = gap_us * sum(gaps) / 1e3
     device = math.fsum(kernel.ms for kernel in kernels) + launches
-    host = sum(each.launches for each in operators) * (sheet.host_us or HOST_US) / 1e3
+    host_us = sheet.host_us or HOST_US
+    # A CPU launches nothing: its gaps are all that its calls take.
+    host = sum(each.launches for each in operators) * host_us / 1e3 if sheet.backend == "cuda" else 0.0
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
 
     def device_ms(dtype: str, era: Era) -> float:
@@ -159,10 +166,16 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
         default_ms=max(device_ms(TF32_CONVOLUTIONS if dtype == "float32" else dtype, era), host),
         dtype=dtype,
         era=era,
-        host_us=sheet.host_us or HOST_US,
+        host_us=host_us,
+        call_us=host_us if host > device else gap_us,
         host_sd=host_sd,
         host_origin="assumed" if not sheet.host_us else "measured" if sheet.kernels_ms else "scaled",
         kernels=kernels,
+        operators_ms=tuple(
+            (each.launches * host_us / 1e3 for each in operators)
+            if host > device
+            else _with_gaps(operators, kernels, [gap_us * each / 1e3 for each in gaps])
+        ),
     )
     why = reason_unknown(time.low, time.high, time.errors, found.assumed_share, found.assumed_classes)
     alone = kernels_alone(device, errors, found.assumed_share) if why else ""
@@ -174,14 +187,25 @@ def trains(operators: Iterable[Operator]) -> bool:
     return any(each.phase == "backward" for each in operators)
 
 
-def _gaps_us(operators: Sequence[Operator], kernels: int, sheet: DeviceSpec) -> float:
-    """Microseconds between the kernels of a pass: of a GPU's queue for each one.
+def _gaps(operators: Sequence[Operator], sheet: DeviceSpec) -> tuple[float, list[int]]:
+    """Microseconds of a gap, and the gaps of each operator: of a GPU's queue, one a kernel.
 
-    On a CPU that was measured, what each operator takes beside its arithmetic; with gradients, a view takes it, too.
+    On a CPU that was measured a gap is what a call takes beside its arithmetic; with gradients, a view takes it, too.
     """
     if sheet.backend != "cpu" or not sheet.train_us or not sheet.host_us:
-        return kernels * sheet.launch_s * 1e6
-    return sheet.train_us * calls_of(operators) if trains(operators) else sheet.host_us * len(operators)
+        return sheet.launch_s * 1e6, [len(each.works) for each in operators]
+    if trains(operators):
+        return sheet.train_us, [1 + each.views for each in operators]
+    return sheet.host_us, [1] * len(operators)
+
+
+def _with_gaps(
+    operators: Iterable[Operator], kernels: Iterable[PredictedKernel], gaps_ms: Iterable[float]
+) -> Iterator[float]:
+    """Milliseconds of each operator: its kernels and its gaps."""
+    left = iter(kernels)
+    for each, gap_ms in zip(operators, gaps_ms, strict=True):
+        yield math.fsum(kernel.ms for kernel in islice(left, len(each.works))) + gap_ms
 
 
 def calls_of(operators: Iterable[Operator]) -> int:

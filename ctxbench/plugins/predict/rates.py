@@ -18,7 +18,7 @@ import numpy as np
 from ctxbench.base import disk
 from ctxbench.base.dtypes import TF32
 from ctxbench.plugins.predict.sheet import DeviceSpec
-from ctxbench.plugins.predict.work import CACHED, CHANNELS_LAST, KEPT, NARROW, Class, Work, itemsize
+from ctxbench.plugins.predict.work import CACHED, CHANNELS_LAST, KEPT, NARROW, NO_FAST, Class, Work, itemsize
 
 Era = Literal["cuda", "cuda-2020"]
 # The host's time for an operator in eager mode: the middle of the 80 % band from 8 to 64, which launch-bound networks
@@ -194,7 +194,8 @@ class Effects:
     A class's logarithm is `(1 - weight) * shared + weight * measured`, with an error of its own. `card_sd` is what the
     device at hand may differ by in all classes alike, `least_sd` the least that its classes differ by. `classes` have,
     of a card whose architecture was measured by class (`hopper_class`), the logarithm of the factor and its error.
-    `products` is the rate of products in 16 bits where no measured passes of the card tell it.
+    `products` is the rate of products in 16 bits where no measured passes of the card tell it, `reach` the most that
+    a processor's fast kernels take of a depthwise convolution's.
     """
 
     shared: float
@@ -205,6 +206,11 @@ class Effects:
     knows_card: bool = True
     classes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     products: ProductRate | None = None
+    reach: int = 0
+
+    def form(self, work: Work) -> float:
+        """The form of a kernel on this device; 0: only by what the caches hold."""
+        return NO_FAST if work.reach > self.reach else work.form
 
     def of(self, group: str, sd: float, size: float, form: float = CACHED) -> tuple[float, float, float]:
         """The logarithm of a class's factor, its share of the device's error, and its own error."""
@@ -236,7 +242,7 @@ def rate(work: Work, known: Effects, dtype: str = "float32", trains: bool = Fals
     dtype_known = dtype if own == "float32" else own
     group = next((each for each in groups if f"{each}|{dtype_known}" in known.measured), groups[-1])
     # In inference a map may still be in the cache, or not.
-    form = work.form or (KEPT if trains else math.sqrt(CACHED * KEPT))
+    form = known.form(work) or (KEPT if trains else math.sqrt(CACHED * KEPT))
     log, device, own_sd = known.of(f"{group}|{dtype_known}", found.sd, work.bytes, form)
     own_class = known.classes.get(hopper_class(work, dtype))
     if own_class:

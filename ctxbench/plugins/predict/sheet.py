@@ -16,6 +16,7 @@ from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
 
 PeakDtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
+Instructions = Literal["AVX2", "AVX512"]
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -25,7 +26,8 @@ class DeviceSpec(BaseModel):
     `processors` are streaming multiprocessors, of a CPU its threads. `source` names the document of each figure.
     `kernels_ms` are the times of calibration kernels by name (see `ctxbench.plugins.predict.probes`), `host_us` and
     `launch_us` the host's time for an operator and the device's between two kernels, where they were measured. On a CPU
-    they are what an operator takes beside its arithmetic in a layer, and alone; `train_us` is that of a training step.
+    they are what an operator takes beside its arithmetic in a layer, and alone; `train_us` is that of a training step,
+    and `instructions` the widest that oneDNN uses.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -42,6 +44,7 @@ class DeviceSpec(BaseModel):
     host_us: PositiveNumber | None = None
     launch_us: PositiveNumber | None = None
     train_us: PositiveNumber | None = None
+    instructions: Instructions | None = None
     kernels_ms: dict[str, PositiveNumber] = {}
 
     def peak(self, dtype: str) -> float:

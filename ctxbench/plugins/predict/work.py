@@ -1,13 +1,13 @@
 """Work of a kernel, and the time that a device's data sheet and an efficiency give it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import Literal
 
-from ctxbench.plugins.predict.sheet import DeviceSpec
+from ctxbench.plugins.predict.sheet import DeviceSpec, Instructions
 
 Class = Literal[
     "large product",
@@ -40,9 +40,10 @@ Class = Literal[
 # copy of whole rows; reads of a pooling for each number that it moves; what finds its maps in the cache, or new ones as
 # in training.
 NO_FAST, LONG, VECTOR, ROWS, CACHED, KEPT = 1e6, 196, 0.01, 100.0, 1.0, 2.0
-# The widest filters that oneDNN's fast kernels take of depthwise ones: columns to the left of one, and those of a
-# weight's gradient.
-FAST_REACH, FAST_WIDTH = 6, 3
+# What oneDNN's fast kernels take of depthwise convolutions: columns of padding to the left, by instruction set, and the
+# widest filter of a weight's gradient (oneDNN 3.12 tells in its log which kernel runs).
+FAST_REACH: Mapping[Instructions, int] = {"AVX512": 6, "AVX2": 4}
+FAST_WIDTH = 3
 # To begin a window takes a processor as long as so many of its numbers: average pooling on a Xeon takes 10 ns for each
 # output and 0.9 ns for each number.
 WINDOW_READS = 10
@@ -160,6 +161,7 @@ class Work:
     `serial_s` are seconds of one thread or block of threads, however many there are. `converted_bytes` are moved beside
     the kernel to take maps to channels last and back, which is how tensor cores read them. `form` is what a processor's
     kernels of one class differ by beside their size, such as the taps of a filter; 0: only by what the caches hold.
+    `reach` are columns of padding to the left of a depthwise convolution.
     """
 
     kind: Class
@@ -178,6 +180,7 @@ class Work:
     converted_bytes: int = 0
     channels_last: bool = False
     form: float = 0.0
+    reach: int = 0
 
     @property
     def group(self) -> str:
@@ -267,21 +270,24 @@ class Convolution:
             converted_bytes=2 * itemsize * maps if converts else 0,
             channels_last=self.channels_last,
             form=self._form(turn) if self.kind == "depthwise convolution" else 0.0,
+            reach=self._reach if self.kind == "depthwise convolution" and turn == "forward" else 0,
         )
 
     def _form(self, turn: Turn) -> float:
-        """Taps of a depthwise filter, or that oneDNN's fast kernels do not take it.
+        """Taps of a depthwise filter, or that oneDNN's fast kernels do not take it, whatever the processor.
 
-        On a Xeon with AVX-512 an output reaches at most FAST_REACH columns to the left, the input's gradient takes
-        no dilated filter, and the weight's none that is wider than FAST_WIDTH, either.
+        The gradients take no dilated filter, and the weight's none that is wider than FAST_WIDTH or higher than the
+        map.
         """
-        width, dilated = self.kernel[-1], max(self.dilation) > 1
-        is_fast = {
-            "forward": width // 2 * self.dilation[-1] <= FAST_REACH,
-            "input gradient": not dilated,
-            "weight gradient": not dilated and width <= FAST_WIDTH,
-        }
-        return float(math.prod(self.kernel)) if is_fast[turn] else NO_FAST
+        fits = self.kernel[-1] <= FAST_WIDTH and self.kernel[0] <= self.size[0]
+        is_slow = turn != "forward" and (max(self.dilation) > 1 or (turn == "weight gradient" and not fits))
+        return NO_FAST if is_slow else float(math.prod(self.kernel))
+
+    @property
+    def _reach(self) -> int:
+        """Columns of padding to the left: half of what the outputs reach beside the map."""
+        width = (self.out[-1] - 1) * self.stride[-1] + (self.kernel[-1] - 1) * self.dilation[-1] + 1
+        return max(0, math.ceil((width - self.size[-1]) / 2))
 
     def _winograd(self, turn: Turn) -> Product:
         """The products of a 3x3 convolution under F(4 x 4, 3 x 3): one for each of 36 positions."""

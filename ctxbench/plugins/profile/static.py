@@ -25,7 +25,7 @@ from ctxbench.plugins.memory.one_pass import prepared, run_pass
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile, Phase
 from ctxbench.plugins.predict.operators import Operator, operators_in, started
-from ctxbench.plugins.predict.passes import PassTime, time_of
+from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import Work, itemsize
 from ctxbench.plugins.profile.costs import Costs, Roof, Span
@@ -158,7 +158,7 @@ def predicted(
     if found.memory is None:
         raise UnpredictableError(found.missing[0].partition(": ")[2])
     time, spans, now = time_of(found.operators, sheet, dtype), [], 0
-    for operator, ms in zip(found.operators, _times(found.operators, time, sheet), strict=True):
+    for operator, ms in zip(found.operators, time.operators_ms, strict=True):
         if not ms:  # kept gradients, where the kernels' time counts
             continue
         cost = found.costs.of(operator.phase, operator.place, operator.name)
@@ -167,15 +167,5 @@ def predicted(
         spans.append(Span(operator.phase, operator.place, operator.name, now, now + ns, ns))
         now += ns
     notes = [str(note) for note in time.notes()]
-    if time.is_launch_bound:
-        roof = replace(roof, call_s=time.host_us / 1e6)
-    band = (time.time.value, time.time.low, time.time.high)
+    roof, band = replace(roof, call_s=time.call_us / 1e6), (time.time.value, time.time.low, time.time.high)
     return Pass(mode, found.costs.all, roof, band, notes=[*notes, *found.missing]), found, spans
-
-
-def _times(operators: Sequence[Operator], time: PassTime, sheet: DeviceSpec) -> list[float]:
-    """Each operator's part of the pass, in ms: of what counts, its kernels with their launches, or the host's time."""
-    if time.is_launch_bound:
-        return [time.host_us * each.launches / 1e3 for each in operators]
-    kernels = iter(time.kernels)
-    return [sum(next(kernels).ms + sheet.launch_s * 1e3 for _ in operator.works) for operator in operators]

@@ -178,6 +178,9 @@ def test_a_cpu_is_a_device_like_any_other() -> None:
     found = content("cpu", CPU, Server(plain), threads=1)
     own = DeviceSpec.model_validate(found)
     assert (own.title, own.backend, own.launch_us, own.host_us) == ("A processor, 1 thread", "cpu", 2.0, 20.0)
+    for told, wanted in ((("AVX2", None), "AVX2"), (("AVX2", "AVX512_CORE"), "AVX512"), (("DEFAULT", "SSE41"), None)):
+        environment = {**CPU, **dict(zip(("cpu_capability", "onednn_max_isa"), told, strict=True))}
+        assert content("cpu", environment, Server(plain), threads=1).get("instructions") == wanted
     # 4.2 ms for the calls of a step of the same layers
     layers = nn.Sequential(*[nn.Conv2d(8, 8, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()] * 20).to("meta")
     step = operators_of(layers, torch.empty(1, 8, 4, 4, device="meta"), mode="train", device="cpu")

@@ -2,6 +2,10 @@
 
 import itertools
 import math
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,12 +52,14 @@ from ctxbench.plugins.predict.sheet import DeviceSpec, sheet, sheets
 from ctxbench.plugins.predict.work import (
     BLOCK_RATE,
     CACHED,
+    FAST_REACH,
     NO_FAST,
     ROWS,
     THREAD_S,
     VECTOR,
     Convolution,
     Product,
+    Turn,
     Work,
 )
 
@@ -451,28 +457,70 @@ def test_kernels_of_one_class_differ_by_form() -> None:
     assert form(lambda x: functional.avg_pool2d(x, 3, 1, 1), (1, 8, 14, 14)) == pytest.approx(19 / 2)
 
 
-@pytest.mark.parametrize(
-    ("side", "dilation", "fast"),
-    [
-        ((3, 3), 1, (True, True, True)),
-        ((11, 1), 1, (True, True, True)),
-        ((5, 5), 1, (True, True, False)),
-        ((1, 7), 1, (True, True, False)),
-        ((3, 3), 2, (True, False, False)),
-        ((5, 5), 3, (True, False, False)),
-        ((13, 13), 1, (True, True, False)),
-        ((15, 15), 1, (False, True, False)),
-        ((7, 7), 3, (False, False, False)),
-    ],
-)
-def test_a_narrow_convolution_that_no_fast_kernel_takes_is_of_another_form(
-    side: tuple[int, int], dilation: int, fast: tuple[bool, bool, bool]
+# Sides of a depthwise filter over a map of 14 x 14, its dilation, and what oneDNN's fast kernels take: the output with
+# AVX-512 and with AVX2, the input's gradient, the weight's.
+FAST = [
+    ((3, 3), 1, (True, True, True, True)),
+    ((11, 1), 1, (True, True, True, True)),
+    ((21, 1), 1, (True, True, True, False)),
+    ((5, 5), 1, (True, True, True, False)),
+    ((1, 7), 1, (True, True, True, False)),
+    ((1, 9), 1, (True, True, True, False)),
+    ((1, 11), 1, (True, False, True, False)),
+    ((3, 3), 2, (True, True, False, False)),
+    ((3, 3), 5, (True, False, False, False)),
+    ((5, 5), 3, (True, False, False, False)),
+    ((13, 13), 1, (True, False, True, False)),
+    ((15, 15), 1, (False, False, True, False)),
+    ((7, 7), 3, (False, False, False, False)),
+]
+TURNS: tuple[Turn, ...] = ("forward", "input gradient", "weight gradient")
+
+
+@pytest.mark.parametrize(("side", "dilation", "fast"), FAST)
+def test_a_depthwise_convolution_that_no_fast_kernel_takes_is_of_another_form(
+    side: tuple[int, int], dilation: int, fast: tuple[bool, ...]
 ) -> None:
     """A Xeon takes 2 to 20 us for a tap of 384 channels at 14 x 14 with oneDNN's fast kernels, else 55 to 110."""
-    work = Convolution(1, 8, 8, (14, 14), (14, 14), side, (1, 1), (dilation, dilation), groups=8)
-    turns = ("forward", "input gradient", "weight gradient")
-    forms = [work.work(turn).form for turn in turns]  # type: ignore[arg-type]  # turns
+    works = [depthwise(side, dilation).work(turn) for turn in TURNS]
+    narrow, wide = (Effects(0.0, 0.0, 0.0, reach=FAST_REACH[each]) for each in ("AVX2", "AVX512"))
+    forms = [wide.form(works[0]), *map(narrow.form, works)]
     assert forms == [math.prod(side) if each else NO_FAST for each in fast]
+    assert [wide.form(each) for each in works[1:]] == forms[2:]
+
+
+def depthwise(side: tuple[int, int], dilation: int, channels: int = 8) -> Convolution:
+    return Convolution(1, channels, channels, (14, 14), (14, 14), side, (1, 1), (dilation, dilation), groups=channels)
+
+
+@pytest.mark.processor
+@pytest.mark.parametrize("channels", [8, 12])
+def test_onednn_takes_its_fast_kernels_where_the_rule_says(channels: int) -> None:
+    """oneDNN's log names the kernel, such as `jit_dw:avx2`, which is a fast one, and `x64:gemm:jit`."""
+    instructions = torch.backends.cpu.get_cpu_capability()
+    reach = {str(each): columns for each, columns in FAST_REACH.items()}.get(instructions)
+    if reach is None or not torch.backends.mkldnn.is_available():
+        pytest.skip(f"the rule is of AVX2 and AVX-512 with oneDNN; here is {instructions}")
+    program = f"""
+import torch
+for (high, wide), dilation in {[each[:2] for each in FAST]}:
+    pad = [high // 2 * dilation, wide // 2 * dilation]
+    x, w = torch.ones(1, {channels}, 14, 14), torch.ones({channels}, 1, high, wide)
+    y = torch.conv2d(x, w, None, 1, pad, dilation, {channels})
+    for mask in ([True, False, False], [False, True, False]):
+        torch.ops.aten.convolution_backward(y, x, w, None, [1, 1], pad, [dilation] * 2, False, [0, 0], {channels}, mask)
+"""
+    log = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "ONEDNN_VERBOSE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    found = re.findall(r",exec,cpu,convolution,(\w+):", log)
+    known = Effects(0.0, 0.0, 0.0, reach=reach)
+    works = [depthwise(*each[:2], channels).work(turn) for each in FAST for turn in TURNS]
+    assert [kernel == "jit_dw" for kernel in found] == [known.form(work) != NO_FAST for work in works]
 
 
 def test_the_gaps_of_a_calibrated_cpu_are_its_operators_and_in_training_views_too() -> None:
@@ -494,6 +542,7 @@ def test_the_gaps_of_a_calibrated_cpu_are_its_operators_and_in_training_views_to
     assert us == pytest.approx(6.0 * round(us / 6.0))
     assert round(us / 6.0) >= operators + 4  # two views and their gradients
     assert gaps("train", MADE_UP)[0] == pytest.approx(3.0 * kernels)
+    assert time_of(operators_of(layers, meta(1, 8, 4, 4), mode="train", device="cpu"), cpu).host_ms == 0
 
 
 def test_a_mask_whose_exponentials_are_denormal_numbers_has_no_known_time_on_a_cpu() -> None:
@@ -628,7 +677,7 @@ def test_power_limits_the_peak_of_each_unit() -> None:
     assert card.watts_per_tflops("float32") == card.watts_per_tflops("float64") == pytest.approx(of_float32)
     assert card.watts_per_tflops("float16") == card.watts_per_tflops("tf32") == pytest.approx(of_tensor_cores)
     product = Work("large product", 1, Product(1, 4096, 4096, 4096))
-    relu, none = Work("elementwise", 1), rates.Effects(0.0, 0.0, 0.0)
+    relu, none = Work("elementwise", 1), Effects(0.0, 0.0, 0.0)
     watts = rates.calibration().watts
     limits = [rates.rate(work, none, dtype).watts for work in (product, relu) for dtype in ("float16", "float32")]
     assert limits == [watts["float16"], watts["float32"], watts["float32"], watts["float32"]]

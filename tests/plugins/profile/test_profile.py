@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from drawn_cases import blocks
 from fake_clock import FakeClock
 from field_cases import FEW
 from torch import Tensor, nn
@@ -30,7 +31,8 @@ from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.one_pass import run_pass
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import Phase
-from ctxbench.plugins.predict.operators import operators_in
+from ctxbench.plugins.predict.operators import operators_in, operators_of
+from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.plugins.profile import child
 from ctxbench.plugins.profile.advice import advice
@@ -227,6 +229,31 @@ def test_a_planted_slow_line_is_predicted_to_save_most(line: str, mode: Mode, tm
     assert {part.name for part in parts if part.line is None} <= {f"({LOSS})", "(weights)"}
     assert sum(cost.ms[0] for cost in taken.costs if cost.ms) == pytest.approx(taken.time.value)
     assert spans[-1].end / 1e6 == pytest.approx(taken.time.value, rel=1e-3)
+
+
+# The host decides on a GPU, or the kernels do; a processor, whose calls have gaps.
+T4 = sheet("t4")
+DEVICES = (
+    T4,
+    T4.model_copy(update={"host_us": 0.1}),
+    T4.model_copy(update={"backend": "cpu", "launch_us": 2.0, "host_us": 8.0, "train_us": 5.0}),
+)
+
+
+@pytest.mark.parametrize("key", blocks())
+def test_predicted_rows_add_up_to_the_time_of_the_pass(key: str) -> None:
+    module, x = on_meta(key)
+    for mode in MODES:
+        bound = []
+        for device in DEVICES:
+            time = time_of(operators_of(module, x, mode=mode, device=device.backend), device)
+            taken, _, spans = predicted(module, x, mode=mode, sheet=device, dtype="float32", autocast=None)
+            whole = pytest.approx(time.time.value)
+            assert [sum(part.ms.value for part in taken.parts(by)) for by in ("line", "operator")] == [whole] * 2
+            assert taken.parts("submodule")[0].ms.value == taken.sum_ms.value == whole
+            assert spans[-1].end / 1e6 == pytest.approx(time.time.value, rel=1e-3)
+            bound.append(time.is_launch_bound)
+        assert bound == [True, False, False]
 
 
 class FakeMachine:
