@@ -2,6 +2,7 @@
 
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,8 +45,8 @@ def _lines(name: str, documented: Any) -> Iterator[str]:
 
 
 def _first(documented: Any) -> str:
-    """The first paragraph of a docstring."""
-    return " ".join(str(inspect.getdoc(documented)).partition("\n\n")[0].split())
+    """The first sentence of a docstring."""
+    return re.split(r"(?<=[.])\s", str(inspect.getdoc(documented)), maxsplit=1)[0].replace("\n", " ")
 
 
 def _arguments(function: Callable[..., Any]) -> str:

@@ -45,24 +45,6 @@ def gpu_peaks() -> pd.DataFrame:
     return peaks.assign(**{name: peaks[of] / peaks["measured_bytes"] - 1 for name, (of, _) in ERRORS.items()})
 
 
-def gpu_cudnn() -> dict[str, int]:
-    """Counts of the convolutions that cuDNN was asked about: the same engine and choice without the GPU's handle.
-
-    `requested`: PyTorch takes the workspace that cuDNN chooses; `depthwise` are those of the others.
-    """
-    found = _table("cudnn")
-    engine = found["live_engine"] == found["deviceless_engine"]
-    requested = found["live_bytes"] == found["requested_bytes"]
-    filters = found["weight"].str.split("x").str[1]
-    return {
-        "count": len(found),
-        "engine": int(engine.sum()),
-        "same": int((engine & (found["live_bytes"] == found["deviceless_bytes"])).sum()),
-        "requested": int(requested.sum()),
-        "depthwise": int((~requested & (filters == "1")).sum()),
-    }
-
-
 def gpu_ranges() -> dict[str, float]:
     """Count the peaks with two ends, those within to 0.1 %, and by what share the furthest is outside."""
     peaks = gpu_peaks().dropna(subset=["low_bytes"])

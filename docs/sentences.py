@@ -3,7 +3,6 @@
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -128,16 +127,10 @@ def code(names: Iterable[str]) -> list[str]:
     return [f"`{name}`" for name in names]
 
 
-def less(one: str, other: str) -> str:
-    """`0.6`: the difference of two printed figures in G, to a decimal."""
-    return f"{float(Fraction(one.removesuffix('G')) - Fraction(other.removesuffix('G'))):.1f}"
-
-
 FILTERS: dict[str, Callable[..., Any]] = {
     "cell": escape,
     "code": code,
     "every": lambda text, pattern: re.findall(pattern, text),
-    "less": less,
     "listed": lambda texts: listed([*texts]),
     "row_name": headlines.row_name,
     "twins": orders,

@@ -122,7 +122,7 @@ def test_the_docs_list_every_quantity() -> None:
     listed = {}
     for metric, *_, origin, cell in rows_of("reference.md", "metric-list"):
         for key, unit in re.findall(r"`(\w+)`(?: \((.+?)\))?(?:, |$)", cell):
-            listed[key] = (metric.strip("`"), origin, unit)
+            listed[key] = (*names_in(metric), origin, unit)
     assert listed.keys() == quantities().keys()
     for key, quantity in quantities().items():
         metric, origin, unit = listed[key]
