@@ -16,8 +16,11 @@ UUIDS = ("aaaaaaaa-0000", "bbbbbbbb-1111")
 class FakeStream:
     """Work in order on one device; `ms` is the device's time when the last of it is done."""
 
-    def __init__(self, device: int) -> None:
-        self.device, self.ms = device, 0.0
+    def __init__(self, device: int, name: str = "main", log: list[str] | None = None) -> None:
+        self.device, self.name, self.log, self.ms = device, name, [] if log is None else log, 0.0
+
+    def wait_stream(self, other: "FakeStream") -> None:
+        self.log.append(f"{self.name} waits for {other.name}")
 
 
 class FakeCuda:
@@ -30,7 +33,8 @@ class FakeCuda:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.current = 0
-        self.streams = [FakeStream(0), FakeStream(1)]
+        self.streams = [FakeStream(0, log=self.log), FakeStream(1, log=self.log)]
+        self.stats: dict[str, int] = {}
 
     def set_device(self, device: int) -> None:
         self.log.append(f"device {device}")
@@ -50,6 +54,19 @@ class FakeCuda:
 
     def current_stream(self, device: torch.device | None = None) -> FakeStream:
         return self.streams[self._index(device)]
+
+    def Stream(self, device: torch.device) -> FakeStream:  # torch's name
+        return FakeStream(self._index(device), "side", self.log)
+
+    def CUDAGraph(self) -> Any:  # torch's name
+        return SimpleNamespace(replay=lambda: self.log.append("replay"))
+
+    def graph(self, graph: Any) -> Any:
+        """Runs nothing of what it captures but the host's part."""
+        return self.stream(FakeStream(self.current, "capture"))
+
+    def memory_stats(self, device: torch.device) -> dict[str, int]:
+        return self.stats
 
     def synchronize(self, device: torch.device) -> None:
         self.log.append("sync")

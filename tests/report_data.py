@@ -15,6 +15,7 @@ from ctxbench.model.messages import Sample, TimelineStep
 from ctxbench.model.record import Record
 from ctxbench.results.csv_file import csv_line
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.table.table import Cell, Table
 
 MIB = 2**20
 PRINTED = {
@@ -136,6 +137,24 @@ def add(folder: RunFolder, found: Record, samples: Mapping[int, Mapping[str, Seq
         process = replace(found, values=values)
         folder.append(number, process, (samples or {}).get(number, {}))
     disk.write(folder.path / "records.csv", csv_line(found.row().values()), "a")
+
+
+def cells(table: Table, key: str) -> list[Cell]:
+    """The cells of a column."""
+    (place,) = [i for i, column in enumerate(table.columns) if column.key == key]
+    return [row.cells[place] for row in table.rows]
+
+
+def texts(table: Table, key: str) -> list[str]:
+    return [each.text for each in cells(table, key)]
+
+
+def cell(table: Table, module: str, key: str) -> Cell:
+    return next(each for row, each in zip(table.rows, cells(table, key), strict=True) if row.module == module)
+
+
+def notes_of(table: Table, *found: Cell) -> list[str]:
+    return [table.notes[number - 1] for each in found for number in each.notes]
 
 
 def stream(median: float, count: int = 31, spread: float = 0.01, seed: int = 0) -> list[float]:

@@ -3,14 +3,15 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from fake_clock import FakeClock
+from fake_cuda import FakeCuda
 from torch import nn
 
 from ctxbench import devices
@@ -33,67 +34,9 @@ SHAPE = (1, 8, 4, 4)
 REFERENCE = "ctxbench.modules.sa:SelfAttention"
 
 
-class FakeCuda:
-    """Stands in for torch.cuda: streams, and graphs that run nothing of what they captured but the device's part."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.stats: dict[str, int] = {}
-        self.stream_now = "main"
-
-    def Stream(self, device: torch.device) -> Any:  # torch's name
-        return self._stream("side")
-
-    def current_stream(self, device: torch.device) -> Any:
-        return self._stream("main")
-
-    def _stream(self, name: str) -> Any:
-        log = self.log
-
-        class Stream:
-            def __init__(self) -> None:
-                self.name = name
-
-            def wait_stream(self, other: Any) -> None:
-                log.append(f"{self.name} waits for {other.name}")
-
-        return Stream()
-
-    @contextmanager
-    def stream(self, stream: Any) -> Iterator[None]:
-        self.stream_now = stream.name
-        yield
-        self.stream_now = "main"
-
-    def CUDAGraph(self) -> Any:  # torch's name
-        log = self.log
-
-        class Graph:
-            def replay(self) -> None:
-                log.append("replay")
-
-        return Graph()
-
-    @contextmanager
-    def graph(self, graph: Any) -> Iterator[None]:
-        self.stream_now = "capture"
-        yield
-        self.stream_now = "main"
-
-    def memory_stats(self, device: torch.device) -> Mapping[str, int]:
-        return self.stats
-
-
-@pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    fake = FakeCuda()
-    monkeypatch.setattr(torch, "cuda", fake)
-    return fake
-
-
 def test_a_graph_is_captured_after_passes_on_a_side_stream(cuda: FakeCuda) -> None:
     def step() -> str:
-        cuda.log.append(f"pass on {cuda.stream_now}")
+        cuda.log.append(f"pass on {cuda.current_stream().name}")
         return "output"
 
     replay = Cuda(0).captured(step)

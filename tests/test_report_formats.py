@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from report_data import add, new_run, record, table3_run
+from report_data import add, cell, new_run, record, table3_run
 from rich.console import Console
-from test_report_tables import cell, table_of
+from test_report_tables import table_of
 
 from ctxbench.table.html import render_html
 from ctxbench.table.latex import NOTES, render_latex, render_tabular

@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 
 import pytest
-from report_data import add, medians, new_run, record, stream, table3_run, timed
-from test_report_tables import cell, notes_of, table_of
+from report_data import add, cell, medians, new_run, notes_of, record, stream, table3_run, timed
+from test_report_tables import table_of
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number, ratio_of_runs

@@ -9,7 +9,19 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from report_data import add, definition, medians, new_run, record, scaling_run, stream, table3_run, timed
+from report_data import (
+    add,
+    cell,
+    definition,
+    medians,
+    new_run,
+    notes_of,
+    record,
+    scaling_run,
+    stream,
+    table3_run,
+    timed,
+)
 
 from ctxbench.base.notes import BROKEN, LACKS, Note
 from ctxbench.base.number import Number, significant
@@ -30,15 +42,6 @@ def table_of(*paths: Path) -> Table:
     runs = [open_run(path) for path in paths]
     found: Table = suite_table(runs[0]) if len(runs) == 1 else compare_runs(runs)
     return found
-
-
-def cell(table: Table, module: str, column: str) -> Cell:
-    place = [c.key for c in table.columns].index(column)
-    return next(row.cells[place] for row in table.rows if row.module == module)
-
-
-def notes_of(table: Table, found: Cell) -> list[str]:
-    return [table.notes[number - 1] for number in found.notes]
 
 
 @pytest.mark.parametrize(

@@ -157,25 +157,24 @@ def test_load_alone_decides_and_a_slow_process_at_rest_stays(tmp_path: Path) -> 
     assert record.get("latency_infer_high_ms") > 5
 
 
-def test_on_a_machine_that_is_never_at_rest_nothing_is_measured_again(tmp_path: Path) -> None:
-    script = Script(load=lambda module, number: 1.0)
-    record = run(script, tmp_path / "run")["sa"]
-    assert script.launched == 5
-    assert (record.processes, record.others_share) == (5, 1.0)
-
-
-def test_rounds_in_vain_end_after_three(tmp_path: Path) -> None:
-    script = Script(load=lambda module, number: 1.0 if module == "sa" or number < 2 else 0.0)
-    records = run(script, tmp_path / "run", processes=7)
-    assert script.launched == 11  # the other cases are complete after round 8
-    assert {module: record.processes for module, record in records.items()} == {"sa": 11, "a2": 7, "dm": 7}
-
-
-def test_rounds_are_repeated_as_often_as_were_planned_at_most(tmp_path: Path) -> None:
-    script = Script(load=lambda module, number: 1.0 if module == "sa" and number % 3 else 0.0)
-    records = run(script, tmp_path / "run", processes=4)
-    assert script.launched == 8
-    assert records["sa"].processes == 8
+@pytest.mark.parametrize(
+    ("load", "planned", "launched", "processes"),
+    [
+        (lambda module, number: 1.0, 5, 5, (5, 5, 5)),  # a machine that is never at rest: nothing is measured again
+        # rounds in vain end after three; the other cases are complete after round 8
+        (lambda module, number: 1.0 if module == "sa" or number < 2 else 0.0, 7, 11, (11, 7, 7)),
+        # as often as were planned at most
+        (lambda module, number: 1.0 if module == "sa" and number % 3 else 0.0, 4, 8, (8, 4, 4)),
+    ],
+)
+def test_rounds_are_repeated_while_that_helps(
+    tmp_path: Path, load: Callable[[str, int], float], planned: int, launched: int, processes: tuple[int, ...]
+) -> None:
+    script = Script(load=load)
+    records = run(script, tmp_path / "run", processes=planned)
+    assert script.launched == launched
+    assert tuple(records[key].processes for key in ("sa", "a2", "dm")) == processes
+    assert planned != 5 or records["sa"].others_share == 1.0
 
 
 def test_a_case_that_fails_in_its_third_process_only(tmp_path: Path) -> None:

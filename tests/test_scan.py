@@ -1,11 +1,10 @@
 """Scans: equal to a loop in float64, counted and explained as one operator, linear in the positions."""
 
-from typing import Any
-
 import pytest
 import torch
 from reference_scans import scanned, weighed
 from torch import Tensor
+from wrapped import on_meta
 
 from ctxbench import registry
 from ctxbench.meta import scan
@@ -81,11 +80,6 @@ def test_wkv_is_the_weighted_mean_over_all_pairs(length: int, decay: float) -> N
     for dtype, error in ERRORS:
         parts = [each.to(dtype) for each in (value.T[None], key.T[None], decays, first)]
         assert_near(wkv(*parts)[0].T, expected, error)
-
-
-def on_meta(key: str, *shape: int, **hparams: Any) -> tuple[torch.nn.Module, Tensor]:
-    with torch.device("meta"):
-        return registry.get(key).build(shape[1], hparams), torch.empty(shape)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""A function as a module, for tests that need a module of a few lines; empty tensors on meta."""
+"""A function as a module, for tests that need a module of a few lines; tensors and blocks on meta."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ctxbench import registry
 
 
 class Wrapped(nn.Module):
@@ -22,3 +24,9 @@ class Wrapped(nn.Module):
 
 def meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def on_meta(key: str, *shape: int, **hparams: Any) -> tuple[nn.Module, Tensor]:
+    """A block of the registry, and an input of it."""
+    with torch.device("meta"):
+        return registry.get(key).build(shape[1], hparams), torch.empty(shape)

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -205,10 +205,8 @@ def third_of_blocks() -> Plants:
     ],
 )
 def test_no_planted_figure_is_green_and_no_honest_one_is_accused(
-    tmp_path: Path, honest: object, plants: object
+    tmp_path: Path, honest: Callable[[], dict[tuple[str, str], str]], plants: Callable[[], Plants]
 ) -> None:
-    assert callable(honest)
-    assert callable(plants)
     right, wrong = honest(), plants()
     assert {row: each.verdict for row, each in audited(tmp_path, right).items() if each.verdict not in GREEN} == {}
     assert all(right[figure] != text for figure, (text, _) in wrong.items())

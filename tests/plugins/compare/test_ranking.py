@@ -6,22 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from report_data import cell, notes_of
 
 from ctxbench.base.number import Number
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.compare.comparison import _beside_eager
 from ctxbench.plugins.compare.ranking import Ranking, Standing, front, ranked, sentences
 from ctxbench.plugins.compare.table import execution_table, ranking_table
-from ctxbench.table.table import Cell, Table, TableColumn
-
-
-def cell(table: Table, module: str, column: str) -> Cell:
-    place = [c.key for c in table.columns].index(column)
-    return next(row.cells[place] for row in table.rows if row.module == module)
-
-
-def notes_of(table: Table, found: Cell) -> list[str]:
-    return [table.notes[number - 1] for number in found.notes]
+from ctxbench.table.table import Cell, TableColumn
 
 
 def ranking(**values: tuple[float, float]) -> Ranking:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_data import add, definition, medians, new_run, record
+from report_data import add, cells, definition, medians, new_run, notes_of, record, texts
 from typer.testing import CliRunner
 
 from ctxbench import cli, registry
@@ -34,8 +34,11 @@ SIZES = (8, 16, 32, 64)  # n = 64, 256, 1024, 4096
 NOISE = (0.99, 1.0, 1.01)
 
 
-def folder_of(path: Path, pairs: Sequence[str] = PAIR) -> RunFolder:
-    return new_run(path, suite="mine", definition=definition(published=None, crossover=list(pairs)))
+def folder_of(path: Path, *found: Record, pairs: Sequence[str] = PAIR) -> RunFolder:
+    folder = new_run(path, suite="mine", definition=definition(published=None, crossover=list(pairs)))
+    for each in found:
+        add(folder, each)
+    return folder
 
 
 def rows(module: str, cost: Callable[[int], float], sizes: Sequence[int] = SIZES, **values: Any) -> list[Record]:
@@ -45,10 +48,7 @@ def rows(module: str, cost: Callable[[int], float], sizes: Sequence[int] = SIZES
 
 def linear_against_square(path: Path, **values: Any) -> RunFolder:
     """Costs 512 n and n^2, which are equal at n = 512."""
-    folder = folder_of(path)
-    for each in [*rows("linear", lambda n: 512 * n, **values), *rows("sa", lambda n: n * n, **values)]:
-        add(folder, each)
-    return folder
+    return folder_of(path, *rows("linear", lambda n: 512 * n, **values), *rows("sa", lambda n: n * n, **values))
 
 
 def with_times(path: Path, processes: Sequence[float] = NOISE, busy: Mapping[int, float] | None = None) -> RunFolder:
@@ -67,16 +67,6 @@ def table_of(folder: RunFolder) -> Table:
     return table
 
 
-def texts(table: Table, key: str) -> list[str]:
-    (place,) = [i for i, column in enumerate(table.columns) if column.key == key]
-    return [row.cells[place].text for row in table.rows]
-
-
-def notes(table: Table, key: str) -> list[str]:
-    (place,) = [i for i, column in enumerate(table.columns) if column.key == key]
-    return [table.notes[number - 1] for row in table.rows for number in row.cells[place].notes]
-
-
 def test_the_table_has_a_row_a_pair_and_a_column_a_cost(tmp_path: Path) -> None:
     table = table_of(linear_against_square(tmp_path / "run"))
     assert [column.header for column in table.columns] == ["First", "Second", "Sizes n", "MACs"]
@@ -92,9 +82,7 @@ def test_the_table_has_a_row_a_pair_and_a_column_a_cost(tmp_path: Path) -> None:
 
 
 def test_costs_that_do_not_change_with_n_are_shown_where_no_other_is_known(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "run")
-    for each in [*rows("linear", lambda n: 7), *rows("sa", lambda n: 7)]:
-        add(folder, each)
+    folder = folder_of(tmp_path / "run", *rows("linear", lambda n: 7), *rows("sa", lambda n: 7))
     table = table_of(folder)
     assert texts(table, "macs") == ["="]
     assert texts(table, "params") == ["< 64"]  # 800,000 and 1,050,624 at every size
@@ -115,7 +103,9 @@ def test_times_have_the_interval_over_rounds(tmp_path: Path) -> None:
 def test_one_process_has_no_interval_and_says_so(tmp_path: Path) -> None:
     table = table_of(with_times(tmp_path / "run", processes=(1.0,)))
     assert texts(table, "latency_infer") == ["512"]
-    assert notes(table, "latency_infer") == ["Fewer than 3 rounds in which both were timed: no interval."]
+    assert notes_of(table, *cells(table, "latency_infer")) == [
+        "Fewer than 3 rounds in which both were timed: no interval."
+    ]
     assert math.isnan(table.data["latency_infer_low"].iloc[0])
 
 
@@ -123,10 +113,12 @@ def test_a_time_that_others_disturbed_is_left_out(tmp_path: Path) -> None:
     table = table_of(with_times(tmp_path / "one", busy={16: 0.4}))
     assert texts(table, "macs") == ["512 [256, 1024]"]
     assert texts(table, "latency_infer") == ["510 [490, 540]"]  # between n = 64 and 1024
-    assert notes(table, "latency_infer") == ["Left out: n = 256 (sa: disturbed by other work)."]
+    assert notes_of(table, *cells(table, "latency_infer")) == ["Left out: n = 256 (sa: disturbed by other work)."]
     every = table_of(with_times(tmp_path / "all", busy=dict.fromkeys(SIZES, 0.4)))
     assert texts(every, "latency_infer") == ["–"]  # noqa: RUF001  # a dash for "none"
-    assert notes(every, "latency_infer") == ["Left out: n = 64, 256, 1024 and 1 more (sa: disturbed by other work)."]
+    assert notes_of(every, *cells(every, "latency_infer")) == [
+        "Left out: n = 64, 256, 1024 and 1 more (sa: disturbed by other work)."
+    ]
     with styled():
         drawing = figure_crossover.crossovers(panels_of([open_run(tmp_path / "all")]))
     assert [text.get_text() for text in drawing.figure.axes[-1].texts] == ["nothing to compare: see the table"]
@@ -145,11 +137,11 @@ def test_a_failed_row_is_left_out_and_its_counts_are_not(tmp_path: Path) -> None
     table = table_of(folder)
     assert texts(table, "macs") == ["512 [256, 1024]"]
     assert texts(table, "latency_infer")[0].startswith("51")
-    assert notes(table, "latency_infer") == ["Left out: n = 4096 (sa: oom)."]
+    assert notes_of(table, *cells(table, "latency_infer")) == ["Left out: n = 4096 (sa: oom)."]
 
 
 def test_beyond_the_sizes_the_table_says_so(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "run", ["linear:sa", "sa:linear", "da:sa"])
+    folder = folder_of(tmp_path / "run", pairs=["linear:sa", "sa:linear", "da:sa"])
     laws: dict[str, Callable[[int], float]] = {"linear": lambda n: 63 * n, "sa": lambda n: n * n, "da": lambda n: n**3}
     for module, law in laws.items():
         for each in rows(module, law):
@@ -166,7 +158,7 @@ def test_beyond_the_sizes_the_table_says_so(tmp_path: Path) -> None:
 
 
 def test_other_crossings_are_told(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "run", ["linear:sa", "linear:da"])
+    folder = folder_of(tmp_path / "run", pairs=["linear:sa", "linear:da"])
     ratios = {64: 50, 256: 200, 1024: 50, 4096: 200}
     for each in rows("linear", lambda n: 100):
         add(folder, each)
@@ -174,7 +166,7 @@ def test_other_crossings_are_told(tmp_path: Path) -> None:
         add(folder, each)
     table = table_of(folder)
     assert texts(table, "macs") == ["2050 [1024, 4096]", "> 4096"]
-    assert notes(table, "macs") == [
+    assert notes_of(table, *cells(table, "macs")) == [
         "More than one crossing: sa is cheaper at n = 64, linear is cheaper at n = 256, sa is cheaper at n = 1024, "
         "linear is cheaper at n = 4096.",
         "The other way round: linear is cheaper at n = 64 to 256, da is cheaper at n = 1024 to 4096.",
@@ -182,16 +174,14 @@ def test_other_crossings_are_told(tmp_path: Path) -> None:
 
 
 def test_only_sizes_that_both_modules_have_are_compared(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "run")
-    for each in [*rows("linear", lambda n: 512 * n, (8, 12, 64)), *rows("sa", lambda n: n * n, (8, 16, 32, 64))]:
-        add(folder, each)
+    folder = folder_of(
+        tmp_path / "run", *rows("linear", lambda n: 512 * n, (8, 12, 64)), *rows("sa", lambda n: n * n, (8, 16, 32, 64))
+    )
     assert [cell.text for cell in table_of(folder).rows[0].cells[2:]] == ["64 to 4096 (2)", "512 [64, 4096]"]
 
 
 def test_a_pair_without_two_common_sizes_has_no_table(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "run")
-    for each in [*rows("linear", float, (8, 16)), *rows("sa", float, (16, 32))]:
-        add(folder, each)
+    folder = folder_of(tmp_path / "run", *rows("linear", float, (8, 16)), *rows("sa", float, (16, 32)))
     run = open_run(folder.path)
     assert crossover_table(run) is None
     assert "crossover" not in [kind.name for kind in choose(None, panels_of([run]))]
@@ -255,8 +245,8 @@ def test_a_lower_bound_is_a_footnote(tmp_path: Path) -> None:
         add(folder, each)
     table = table_of(folder)
     assert texts(table, "memory_train") == ["512 [256, 1024]"]
-    assert [note.partition(":")[0] for note in notes(table, "memory_train")] == ["sa"]
-    assert "my_operator" in notes(table, "memory_train")[0]
+    assert [note.partition(":")[0] for note in notes_of(table, *cells(table, "memory_train"))] == ["sa"]
+    assert "my_operator" in notes_of(table, *cells(table, "memory_train"))[0]
 
 
 def test_the_figure_marks_the_crossover_and_its_interval(tmp_path: Path) -> None:

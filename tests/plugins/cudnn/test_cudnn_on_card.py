@@ -18,10 +18,11 @@ from ctxbench.plugins.memory.profile import MemoryProfile
 # Bytes of a map, of an image, of the weight and of the bias of the convolution below.
 MAP, WEIGHT, BIAS = 4 * 16 * 32 * 32, 4 * 16 * 16 * 9, 512
 Tell = Callable[[CudnnConvolution], CudnnChoice | str]
+Use = Callable[[Tell], list[CudnnConvolution]]
 
 
 @pytest.fixture
-def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tell], list[CudnnConvolution]]:
+def tell(monkeypatch: pytest.MonkeyPatch) -> Use:
     """Have a function answer in cuDNN's place; the list is what it was asked."""
 
     def use(answer: Tell) -> list[CudnnConvolution]:
@@ -44,7 +45,7 @@ def profiles(mode: Mode, *, before: nn.Module | None = None, card: str = "h200")
     return found, on_card(found, card)
 
 
-def test_a_workspace_is_in_the_peak_beside_the_output(tell: Callable[[Tell], list[CudnnConvolution]]) -> None:
+def test_a_workspace_is_in_the_peak_beside_the_output(tell: Use) -> None:
     asked = tell(lambda each: CudnnChoice(7, 1000))
     plain, found = profiles("infer")
     assert plain.peak_bytes == MAP + WEIGHT + BIAS
@@ -65,9 +66,7 @@ def test_a_workspace_is_in_the_peak_beside_the_output(tell: Callable[[Tell], lis
     ("of_image", "of_weight", "inside"),
     [(0, 2**20, 2**20 - BIAS), (2**20, 0, 2**20 - WEIGHT - BIAS), (2**20, 2**20, 2**20 - BIAS), (WEIGHT, 0, 0)],
 )
-def test_gradients_are_computed_one_after_the_other(
-    tell: Callable[[Tell], list[CudnnConvolution]], of_image: int, of_weight: int, inside: int
-) -> None:
+def test_gradients_are_computed_one_after_the_other(tell: Use, of_image: int, of_weight: int, inside: int) -> None:
     bytes_of = {"forward": 0, "image": of_image, "weight": of_weight}
     asked = tell(lambda each: CudnnChoice(7, bytes_of[each.turn]))
     plain, found = profiles("train", before=nn.BatchNorm2d(16))
@@ -78,9 +77,7 @@ def test_gradients_are_computed_one_after_the_other(
     assert found.timeline[step].live_bytes == plain.timeline[step].live_bytes + inside
 
 
-def test_a_rule_s_workspace_and_a_card_that_was_not_compared_are_told(
-    tell: Callable[[Tell], list[CudnnConvolution]],
-) -> None:
+def test_a_rule_s_workspace_and_a_card_that_was_not_compared_are_told(tell: Use) -> None:
     tell(lambda each: CudnnChoice(67, 512, (17,) if each.turn == "weight" else ()))
     _, found = profiles("train", card="t4")
     winograd = 36 * 4 * (64 * 32 + 16 * 16)
@@ -90,7 +87,7 @@ def test_a_rule_s_workspace_and_a_card_that_was_not_compared_are_told(
     assert confirmed == "These workspaces were compared with an H200 and cuDNN 9.19 alone."
 
 
-def test_what_may_lift_the_peak_is_marked_with_how_much(tell: Callable[[Tell], list[CudnnConvolution]]) -> None:
+def test_what_may_lift_the_peak_is_marked_with_how_much(tell: Use) -> None:
     image = torch.empty(1, 20, 32, 32, dtype=torch.float16)
     plain = predict_peak(nn.Conv2d(20, 16, 1, bias=False).half(), image, mode="train")
     tell(lambda each: CudnnChoice(65, 0, (62,) if each.turn == "weight" else ()))
@@ -106,7 +103,7 @@ def test_what_may_lift_the_peak_is_marked_with_how_much(tell: Callable[[Tell], l
 
 
 def test_where_cudnn_does_not_answer_the_peak_stays_and_a_sentence_says_why(
-    tell: Callable[[Tell], list[CudnnConvolution]], monkeypatch: pytest.MonkeyPatch
+    tell: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(card: str, questions: Sequence[CudnnConvolution]) -> list[Answers]:
         raise NoAnswerError("there is none here")
@@ -122,9 +119,7 @@ def test_where_cudnn_does_not_answer_the_peak_stays_and_a_sentence_says_why(
 
 
 @pytest.mark.parametrize("setting", ["benchmark", "deterministic"])
-def test_a_setting_that_changes_the_choice_is_refused(
-    tell: Callable[[Tell], list[CudnnConvolution]], monkeypatch: pytest.MonkeyPatch, setting: str
-) -> None:
+def test_a_setting_that_changes_the_choice_is_refused(tell: Use, monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
     asked = tell(lambda each: CudnnChoice(7, 1000))
     monkeypatch.setattr(torch.backends.cudnn, setting, True)
     plain, found = profiles("infer")
@@ -148,7 +143,7 @@ def test_a_second_library_is_compared_with_the_first(monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_what_needs_no_cudnn_is_left_as_it_is(tell: Callable[[Tell], list[CudnnConvolution]]) -> None:
+def test_what_needs_no_cudnn_is_left_as_it_is(tell: Use) -> None:
     asked = tell(lambda each: CudnnChoice(7, 1000))
     image = torch.empty(1, 16, 32, 32)
     for layer, device in ((nn.Conv2d(16, 16, 3), "cpu"), (nn.ReLU(), "cuda")):

@@ -5,18 +5,13 @@ from typing import Any
 import pytest
 import torch
 from test_macs_training import real_step
-from torch import Tensor
+from wrapped import on_meta
 
 from ctxbench import registry
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 
 SCANNED = {"ss2d": "ctxbench::selective_scan", "vim": "ctxbench::selective_scan", "bi_wkv": "ctxbench::wkv"}
-
-
-def on_meta(key: str, *shape: int, **hparams: Any) -> tuple[torch.nn.Module, Tensor]:
-    with torch.device("meta"):
-        return registry.get(key).build(shape[1], hparams), torch.empty(shape)
 
 
 # The MACs of the scans at [1, 512, 32, 32].

@@ -7,8 +7,8 @@ import pytest
 import torch
 from field_cases import FEW
 from torch import Tensor
+from wrapped import on_meta
 
-from ctxbench import registry
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
@@ -20,11 +20,6 @@ from ctxbench.plugins.predict.sheet import sheets
 pytestmark = pytest.mark.slow  # small cases, which take seconds together
 
 SCANNED = {"ss2d": "ctxbench::selective_scan", "vim": "ctxbench::selective_scan", "bi_wkv": "ctxbench::wkv"}
-
-
-def on_meta(key: str, *shape: int, **hparams: Any) -> tuple[torch.nn.Module, Tensor]:
-    with torch.device("meta"):
-        return registry.get(key).build(shape[1], hparams), torch.empty(shape)
 
 
 @pytest.mark.drawn("predict", "memory", "scan")

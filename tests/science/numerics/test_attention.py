@@ -8,31 +8,21 @@ from typing import Any
 import pytest
 import torch
 from judge import verdicts
+from test_numeric_metrics import computed_by
 from torch import Tensor
 
 import ctxbench
-from ctxbench import registry
-from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import Shape
-from ctxbench.model.messages import Values
 from ctxbench.modules.focused_linear import FocusedLinearAttention, _focus
 from ctxbench.modules.linear import LinearAttention
 from ctxbench.modules.sa import SelfAttention
-from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench_science.numerics import attention
 
 SMALL: Shape = (2, 16, 5, 6)
 
 
 def computed(module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-
-    def take(message: object) -> None:
-        assert isinstance(message, Values)
-        found.update(message.values)
-
-    attention.compute(CaseMeasurement(Case(module, registry.get(module).reference, hparams, shape), Measure(), take))
-    return found
+    return computed_by(attention.compute, module, shape, **hparams)
 
 
 def draw(*shape: int) -> Tensor:

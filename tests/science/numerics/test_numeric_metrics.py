@@ -26,8 +26,8 @@ SMALL: Shape = (1, 6, 4, 3)
 every_ham = pytest.mark.parametrize("ham", ["ham_nmf", "ham_cd", "ham_vq"])
 
 
-def computed(metric: str, module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
-    """Values that a metric reports of a case, without notes."""
+def computed_by(compute: Any, module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
+    """Values that are reported of a case, without notes."""
     found: dict[str, Any] = {}
 
     def take(message: object) -> None:
@@ -35,10 +35,12 @@ def computed(metric: str, module: str, shape: Shape = SMALL, **hparams: Any) -> 
         assert not message.notes
         found.update(message.values)
 
-    compute = metrics()[metric].compute
-    assert compute is not None
     compute(CaseMeasurement(Case(module, registry.get(module).reference, hparams, shape), Measure(), take))
     return found
+
+
+def computed(metric: str, module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
+    return computed_by(metrics()[metric].compute, module, shape, **hparams)
 
 
 def draws(size: tuple[int, ...], seed: int) -> Tensor:

@@ -9,16 +9,13 @@ import pytest
 import torch
 from judge import findings
 from report_data import add, new_run, record
+from test_numeric_metrics import computed_by
 
 import ctxbench
-from ctxbench import registry
-from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import Shape
-from ctxbench.model.messages import Values
 from ctxbench.report.figures.style import styled
 from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
-from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench_science.numerics import figure as figure_ranks
 from ctxbench_science.numerics import spectrum
 from ctxbench_science.numerics.decomposition import low_rank_map
@@ -27,14 +24,7 @@ SMALL: Shape = (1, 16, 8, 8)
 
 
 def computed(module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-
-    def take(message: object) -> None:
-        assert isinstance(message, Values)
-        found.update(message.values)
-
-    spectrum.compute(CaseMeasurement(Case(module, registry.get(module).reference, hparams, shape), Measure(), take))
-    return found
+    return computed_by(spectrum.compute, module, shape, **hparams)
 
 
 def test_energy_and_gain_worked_by_hand() -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from test_recall_runs import found_on
 from torch import Tensor, nn
+from wrapped import Wrapped
 
 from ctxbench import registry
 from ctxbench.base.notes import Note
@@ -108,12 +109,13 @@ def test_with_other_settings_it_is_trained(
     assert "recall_stored" not in read_or_trained(stored, monkeypatch, **changed).notes
 
 
-def test_another_recipe_of_the_trainings_is_trained(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_file, "RECIPE", RECIPE + 1)
-    assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
-
-
-def test_what_a_damaged_run_has_is_trained(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_recipe_of_the_trainings_and_what_a_damaged_run_has_are_trained(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(stored_file, "RECIPE", RECIPE + 1)
+        assert "recall_stored" not in read_or_trained(stored, patch).notes
+    stored_file.stored_runs.cache_clear()
     records = stored.parents[1] / "results" / "recall-cpu" / "records.csv"
     records.write_bytes(records.read_bytes()[:-20])
     assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
@@ -161,13 +163,9 @@ def test_other_code_is_trained(stored: Path, tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_a_module_of_another_output_is_told_so(output: Callable[[Tensor], Any], reason: str, tmp_path: Path) -> None:
-    class Other(nn.Module):
-        def forward(self, x: Tensor) -> Any:
-            return output(x)
-
     settings = {"recall_tasks": ["global"], "recall_shape": [3, 4, 5], "recall_stored": False}
     asked = Asked(tmp_path / "mine.py", MeasureTable.model_validate(settings))
-    asked.entry.build = lambda *_: Other()
+    asked.entry.build = lambda *_: Wrapped(output)
     compute(asked)  # type: ignore[arg-type]  # a part of a measurement
     assert re.search(reason, str(asked.values["recall_global_reason"]))
 
