@@ -114,8 +114,10 @@ def test_notes_of_latex_stand_below_in_threeparttable_or_nowhere(tmp_path: Path)
     assert (paragraph.count(r"\textsuperscript{"), r"\par" in paragraph) == (count, False)
     assert len(paragraph) < len(below.partition(r"\raggedright ")[2])
     alone = render_tabular(table)
-    assert [alone.count(word) for word in (r"\begin{tabular}", r"\caption", "table*")] == [len(table.blocks()), 0, 0]
     floats = len(table.blocks())
+    words = (r"\begin{tabular}", r"{\footnotesize", r"\caption", r"\begin{table}")
+    assert [alone.count(word) for word in words] == [floats, floats, 0, 0]
+    assert alone.count("wider than a column") == below.count(r"\begin{table*}") == floats - alone.count("fits a column")
     assert [three.count(rf"\begin{{{name}}}") for name in ("threeparttable", "tablenotes")] == [floats, 1]
     assert re.findall(r"\\item\[(\d+)\]", three) == [str(number) for number in range(1, count + 1)]
     assert three.count(r"\item ") == len(table.caption)

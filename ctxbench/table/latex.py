@@ -13,6 +13,8 @@ from ctxbench.table.table import Cell, Row, Table, TableColumn
 ROWS = 40
 # Letters of 8 pt in a column of 3.3 inches, and those that the space between two columns of a table takes.
 COLUMN, GAP = 56, 1.5
+# The size of a table's text, and the space beside its columns.
+SPACING = r"\footnotesize\setlength{\tabcolsep}{3pt}"
 # Where notes may stand, and how a cell refers to one.
 NOTES = dict.fromkeys(("below", "short", "none"), r"\textsuperscript{%s}") | {"threeparttable": r"\tnote{%s}"}
 
@@ -73,16 +75,20 @@ def render_latex(table: Table, label: str = "", notes: str = "below") -> str:
         if notes == "threeparttable":
             inside = [r"\begin{threeparttable}", *inside, r"\end{threeparttable}"]
         kind = "table" if _width(table, positions) <= COLUMN else "table*"
-        spacing = r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"
-        lines = [rf"\begin{{{kind}}}", spacing, *inside, rf"\end{{{kind}}}"]
+        lines = [rf"\begin{{{kind}}}", rf"\centering{SPACING}", *inside, rf"\end{{{kind}}}"]
         floats.append("\n".join(line for line in lines if line))
     needed = ["booktabs", *(["threeparttable"] if notes == "threeparttable" else [])]
     return "\n\n".join([f"% needs \\usepackage{{{','.join(needed)}}}", *floats]) + "\n"
 
 
 def render_tabular(table: Table) -> str:
-    """The tabulars alone, without float, caption and notes, to be put into a table of one's own."""
-    return "\n\n".join(["% needs \\usepackage{booktabs}", *(tabular for _, tabular in _tabulars(table, "none"))]) + "\n"
+    """The tabulars alone, without float, caption and notes, to be put into a table of one's own; each says how wide."""
+    parts = []
+    for positions, tabular in _tabulars(table, "none"):
+        fits = _width(table, positions) <= COLUMN
+        width = "fits a column" if fits else "wider than a column of two: for table*, or choose fewer --columns"
+        parts.append(f"% {width}\n{{{SPACING}\n{tabular}}}")
+    return "\n\n".join(["% needs \\usepackage{booktabs}", *parts]) + "\n"
 
 
 def _tabulars(table: Table, notes: str) -> list[tuple[list[int], str]]:
