@@ -177,10 +177,10 @@ def run(
         static: Only params, MACs and predicted memory; no module is timed.
         counter: What counts the MACs: ctxbench or torchprofile.
         out: The run folder; default: runs/<suite>-<time>.
-        also_on: Devices beside the suite's whose times are predicted, such as `["h100-sxm"]`.
+        also_on: Further devices, whose times are predicted, such as `["h100-sxm"]`.
         force: Also measure cases that are predicted not to fit into memory.
         in_process: For debugging: measure in this process, not in fresh ones.
-        reporter: Told of the progress.
+        reporter: Gets the progress.
 
     Returns:
         The run; `frame` has a row for each case.

@@ -50,7 +50,6 @@ class Series:
 
     @property
     def title(self) -> str:
-        """Title of the module."""
         return str(self.rows[0]["name"])
 
     @cached_property
@@ -182,6 +181,5 @@ def fit_of(series: Series, figure: Figure) -> Fit | str:
 
 
 def fit_title(figure: Figure) -> str:
-    """Title of the fit, for a heading."""
     what = {"log": "exponent", "log-y": f"factor for each unit of {figure.x}"}
     return f"{what.get(figure.scale, f'slope over {figure.x}')} [95 % interval]"

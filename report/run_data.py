@@ -68,7 +68,6 @@ class RunData:
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """The rows as a data frame."""
         return Numbers.of_rows(self.rows, types=TYPES | types()).frame
 
     @property

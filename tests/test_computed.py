@@ -65,7 +65,7 @@ def keeps(x: Tensor, clock: PassClock) -> Step:
 def test_outputs_kept_by_content_are_told_from_work(monkeypatch: pytest.MonkeyPatch) -> None:
     (note,) = checked(monkeypatch, keeps, ms=LOOK_UP_S * 1e3)
     assert (note.code, note.about) == ("kept_by_content", "latency_infer")
-    assert "an input that it had not seen takes more than 3 times one on the same input again" in str(note)
+    assert "a pass on a new input takes more than 3 times one on the same input again" in str(note)
 
 
 @pytest.mark.parametrize("interrupted", [0, 1, 4])

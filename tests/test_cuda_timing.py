@@ -157,7 +157,7 @@ def test_a_graph_is_of_inference_only() -> None:
     assert values["latency_infer_ms"] == pytest.approx(1.0)
     assert not any("train" in name for name in values)
     assert any(text.startswith("no training with execution 'graph'") for text in warnings)
-    assert any("a pool of its own" in text for text in warnings)
+    assert any("a separate pool" in text for text in warnings)
 
 
 @pytest.mark.usefixtures("counting")

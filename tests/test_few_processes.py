@@ -148,9 +148,12 @@ def test_a_run_without_processes_can_be_resumed(
 )
 def test_a_want_of_threads_is_not_the_modules(said: str) -> None:
     failure = describe_failure(RuntimeError(said))
-    assert (failure.status, failure.message) == ("error", f"the machine had no thread left: RuntimeError: {said}")
+    assert (failure.status, failure.message) == (
+        "error",
+        f"the machine could start no more threads: RuntimeError: {said}",
+    )
     ended = Exit(1, 0, False, f"{said}\n")
     assert ended.status(60, "first_infer", kernel_killed=False) == (
         "crashed",
-        f"the machine had no thread left in first_infer; it last printed: {said}",
+        f"the machine could start no more threads in first_infer; it last printed: {said}",
     )

@@ -177,6 +177,6 @@ def test_a_metric_is_one_file(copy: Path) -> None:
     page = (copy / "report" / "index.html").read_text(encoding="utf-8")
     assert "counted; with a semicolon" in page
     assert "Buffers: all of them, whatever they are for." in " ".join(page.split())
-    zero = "key 'measure.buffers_times' is 0: it must be from 1 to 1,000,000: each takes time"
+    zero = "key 'measure.buffers_times' is 0: it must be from 1 to 1,000,000: every one takes time"
     assert f"ctxbench: {suites[1]}: {zero}" in said[2]
     assert f"ctxbench: {suites[2]}: unknown key 'buffers_time'; did you mean 'buffers_times'" in said[3]

@@ -175,7 +175,7 @@ def test_a_signal_that_comes_twice_leaves_no_temporary_folder(
         cli.main()
     assert ended.value.code == 130
     assert reached == [[]]
-    assert capsys.readouterr().err == "interrupted: each file that was written is whole\n"
+    assert capsys.readouterr().err == "interrupted: all files that were written are complete\n"
 
 
 @pytest.mark.usefixtures("signals")
@@ -236,13 +236,13 @@ def test_an_interrupt_that_left_a_package_half_imported_is_no_defect(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 130
-    assert capsys.readouterr().err == "interrupted: each file that was written is whole\n"
+    assert capsys.readouterr().err == "interrupted: all files that were written are complete\n"
 
 
 def test_a_command_that_is_interrupted_says_so(command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctxbench.results.environment.describe", lambda: signal.raise_signal(signal.SIGTERM))
     done = command("env")
-    assert (done.returncode, done.stderr) == (130, "interrupted: each file that was written is whole\n")
+    assert (done.returncode, done.stderr) == (130, "interrupted: all files that were written are complete\n")
 
 
 def test_an_interrupt_while_a_command_is_imported_is_told(
@@ -250,4 +250,4 @@ def test_an_interrupt_while_a_command_is_imported_is_told(
 ) -> None:
     monkeypatch.setattr(cli, "imported", lambda name: signal.raise_signal(signal.SIGTERM))
     done = command("env")
-    assert (done.returncode, done.stderr) == (130, "interrupted: each file that was written is whole\n")
+    assert (done.returncode, done.stderr) == (130, "interrupted: all files that were written are complete\n")

@@ -182,7 +182,10 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
         (HEAD + "[axes]\nshape = [true, 8, 4, 4]\n", "shape [True, 8, 4, 4] is not four integers"),
         (HEAD + "[axes]\nshape = [1, 1048576, 1048576, 2]\n", "the product of B,C,H,W is too large; it must be from 1"),
         (GOOD + "channels = 99999999999999999999\n", "'axes.channels.0' is 99999999999999999999: it must be from"),
-        (GOOD + "threads = [1, 1025]\n", "'axes.threads.1' is 1025: it must be from 1 to 1,024: each is a thread"),
+        (
+            GOOD + "threads = [1, 1025]\n",
+            "'axes.threads.1' is 1025: it must be from 1 to 1,024: every one takes a thread",
+        ),
         (GOOD + "device = 'cuda:²'\n", "unknown device 'cuda:²'"),
         (GOOD + "[[cases]]\nmodule = 'sa'\nthreads = 1025\n", "'cases.0': threads 1025: it must be from 1 to 1,024"),
         (GOOD + "[[cases]]\nmodule = 'sa'\ndtype = 'fp8'\n", "'cases.0': dtype 'fp8': Input should be"),

@@ -108,7 +108,7 @@ def test_tokens_beside_a_map_are_computed_with_it_and_dropped(
 @pytest.mark.parametrize(
     ("name", "count", "words"),
     [
-        ("Map", 5, "Map takes maps, which have no tokens beside them: leave out num_prefix_tokens"),
+        ("Map", 5, "Map takes maps, which have no further tokens: leave out num_prefix_tokens"),
         ("Either", 5, "Either takes maps"),
         ("Block", -1, "num_prefix_tokens is -1; it must be 0 or more"),
         ("Block", "many", "num_prefix_tokens.*must be int"),

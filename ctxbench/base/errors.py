@@ -71,7 +71,7 @@ class ModuleCodeError(UsageError):
         own = next((i for i, frame in enumerate(frames) if not _is_import(frame.filename)), 0)
         lines = traceback.format_list(frames[own:]) + traceback.format_exception_only(error)
         hint = next((hint for words, hint in _HINTS.items() if words in text_of(error)), "")
-        super().__init__(f"{doing} {source} failed in its own code:\n{cut(''.join(lines).rstrip())}{hint}")
+        super().__init__(f"{doing} {source} failed inside its code:\n{cut(''.join(lines).rstrip())}{hint}")
 
 
 def _is_import(file: str) -> bool:

@@ -38,10 +38,12 @@ class Limit:
 _ABOVE_0 = math.ulp(0.0)
 _WEEK_S = 7 * 24 * 3600
 
-THREADS = Limit("from 1 to 1,024: each is a thread of the system, which has few thousands for all programs", 1, 1024)
-PROCESSES = Limit("from 1 to 1,000: each starts a new interpreter", 1, 1000)
+THREADS = Limit(
+    "from 1 to 1,024: every one takes a thread of the system, which has a few thousand for all programs", 1, 1024
+)
+PROCESSES = Limit("from 1 to 1,000: every one starts a new interpreter", 1, 1000)
 # Blocks, passes, steps of a training.
-REPEATS = Limit("from 1 to 1,000,000: each takes time", 1, 1_000_000)
+REPEATS = Limit("from 1 to 1,000,000: every one takes time", 1, 1_000_000)
 SECONDS = Limit("more than 0 and at most 604,800 seconds, which is a week", _ABOVE_0, _WEEK_S)
 PAUSE = Limit("from 0 to 604,800 seconds, which is a week", 0, _WEEK_S)
 # Relative changes: a time that is eleven times as long needs no statistics.

@@ -48,18 +48,18 @@ TEXTS: dict[str, str | tuple[str, str]] = {
     "inference_only": "training was not measured: the output depends on nothing that has a gradient",
     "no_training": "no training with execution '{execution}': {reason}",
     "left_running": "the module left processes running, which were ended: {commands}",
-    "failed_beside": "measured in a process of its own, after it had failed in one with other rows: {reason}",
+    "failed_beside": "measured alone in a process, because it failed in a process with other rows: {reason}",
     "wrote_into_pipe": "the module wrote into the pipe of the measurement, which was ignored: {content}",
     "replaces": "the module monkey-patches {names}",
     "changes_settings": "the module changes global settings of its process: {settings}",
-    "changes_input": "the module changes its input in place, so that each pass computes on what the one before left",
+    "changes_input": "the module changes its input in place, so every pass computes on the result of the previous one",
     "changes_dtype": "the output has another dtype than the input: {dtypes}",
     "misread_gradient": (
         "Gradients of this block are wrong here: on a CPU, batch norm and instance norm of torch {torch} read a "
         "transposed one in a wrong order; {way_out}."
     ),
     "forks": "the module forks its process: a copy of it may have run during the passes",
-    "no_gpu_room": "the GPU had no memory left, or another process had it to itself",
+    "no_gpu_room": "the GPU was out of memory, or another process used it exclusively",
     "gpu_shared": "{processes} other process(es) compute on the GPU",
     "malloc_as_it_is": (
         "This system does not let a process keep the memory that it frees, so CPU times differ more between processes."
@@ -71,12 +71,12 @@ TEXTS: dict[str, str | tuple[str, str]] = {
     "busy_machine": "the machine was not idle: {cores:.1f} cores in use by other processes",
     "slow_clock": "the GPU ran at {mhz} of {limit_mhz} MHz ({share:.0%}) under load: {reasons}",
     "kept_by_content": (
-        "latency_{mode}_ms is no time of the module's work: a pass on an input that it had not seen takes "
+        "latency_{mode}_ms does not measure the module's work: a pass on a new input takes "
         "more than {multiple:g} times one on the same input again; the module keeps outputs by content."
     ),
     "impossible_time": (
         "latency_{mode}_ms is impossible: {card} needs {least_ms:.3g} ms or more to write the {mib:.3g} MiB of "
-        "the output, and a pass takes less; they were not written in each pass."
+        "the output, and a pass takes less; they were not written in every pass."
     ),
     "rate_above": (
         "More than the large matrix product that it is compared with: the product of this dtype is slow on this "

@@ -79,7 +79,6 @@ class Number:
 
     @property
     def has_interval(self) -> bool:
-        """Return whether the interval is known."""
         return math.isfinite(self.high - self.low)
 
     @property

@@ -38,7 +38,7 @@ OPTIONS = {
 }  # fmt: skip
 MANY_OPTIONS = 15
 METAVARS = {Path: "PATH", int: "N", float: "NUMBER"}
-INTERRUPTED = "interrupted: each file that was written is whole"
+INTERRUPTED = "interrupted: all files that were written are complete"
 
 
 @cache
@@ -130,7 +130,6 @@ class ShownCommands(TyperGroup):
         return _with_flags_off(super().get_params(ctx))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The commands by what they are for."""
         limit = formatter.width - 6 - max(map(len, self.commands))
         records = {name: (name, each.get_short_help_str(limit * 3)) for name, each in self.commands.items()}
         groups: dict[str, tuple[str, ...]] = {}

@@ -66,7 +66,6 @@ class Forking:
         """Be ready for another task, or gone."""
 
     def close(self) -> None:
-        """End it."""
         for descriptor in (self._orders, self._messages, self._acks):
             with contextlib.suppress(OSError):
                 os.close(descriptor)

@@ -105,7 +105,7 @@ class CaseOutcome:
 def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Quiet | None = None) -> CaseOutcome:
     """One case through the executor. Whatever happens to the child becomes the record's status and message.
 
-    Where the machine had no thread left, it is measured once more after a short wait.
+    Where the machine could start no more threads, it is measured once more after a short wait.
     """
     reporter = reporter or Quiet()
     outcome = _measured(case, plan, executor, reporter)

@@ -60,7 +60,6 @@ def ask(
 
 
 def task_of(question: str, *arguments: Any, memory_limit_gib: float | None = None) -> Ask:
-    """The task of a question."""
     cases = [each for each in arguments if isinstance(each, Case)]
     references = [each for case in cases for each in (case.reference, case.network) if each]
     references += [str(each) for each in arguments if isinstance(each, Reference)]

@@ -15,7 +15,7 @@ class Graph(Execution):
     order = 2
     modes = ("infer",)
     no_training = "a CUDA graph is captured of an inference only"
-    no_memory = "a CUDA graph keeps its memory in a pool of its own"
+    no_memory = "a CUDA graph keeps its memory in a separate pool"
     no_error = "a CUDA graph replays the kernels of execution 'eager'; its numbers are the same"
 
     def step(self, step: "Step", device: "Device") -> "Step":

@@ -60,7 +60,6 @@ class FunctionWatch(TorchFunctionMode):
     """Has the calls of PyTorch's API go by `call`, before they become operators."""
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Result of a call."""
         raise NotImplementedError
 
     def __torch_function__(
@@ -99,7 +98,6 @@ class PassWatch(TorchDispatchMode):
         """See a call that has run."""
 
     def run(self, call: OperatorCall) -> None:
-        """Run a call."""
         call.output = call.func(*call.args, **call.kwargs)
 
     def place(self) -> CallSite:

@@ -17,7 +17,7 @@ _NOT_IMPLEMENTED = ("not implemented for", "is not supported", "not supported on
 _GPU_ERROR = re.compile(r"\b(CUDA|CUDA driver|cuDNN|cuSOLVER|cuSPARSE|cuFFT|Triton) Error\b", re.IGNORECASE)
 # What Python, GNU's OpenMP and OpenBLAS say where the system has no thread left.
 _NO_THREAD = re.compile(r"can't start new thread|Thread creation failed|pthread_create failed")
-NO_THREAD = "the machine had no thread left"
+NO_THREAD = "the machine could start no more threads"
 # CUDA's words for the errors after which every later call of the process fails, and what its libraries then say.
 _CONTEXT_LOST = (
     "illegal memory access",

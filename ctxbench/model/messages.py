@@ -79,7 +79,8 @@ class Timeline:
 class Failure:
     """Failure of a case: the record's status, a sentence and the traceback.
 
-    `no_gpu_room`: the GPU had no memory left, or another process had it to itself, maybe through no fault of the case.
+    `no_gpu_room`: the GPU was out of memory, or another process used it exclusively, perhaps
+    through no fault of the case.
     """
 
     status: str

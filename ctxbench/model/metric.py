@@ -199,7 +199,6 @@ class Quantity:
         return f"{self.key}_{name}"
 
     def origin_of(self, row: RecordRow) -> NumberOrigin:
-        """Origin of a record's number."""
         return row.get(self.origin_column) or self.origin
 
 

@@ -132,11 +132,9 @@ class Published(PublishedKeys):
 
     @property
     def blocks(self) -> set[str]:
-        """Blocks of the rows."""
         return {row.block for row in self.rows.values() if row.block}
 
     def shape_of(self, row: str) -> Shape | None:
-        """The input of a row."""
         return self.rows[row].shape or self.shape
 
     def unit(self, quantity: str) -> Unit:

@@ -185,7 +185,8 @@ def _model_at(names: list[str], model: type[BaseModel]) -> type[BaseModel]:
     """The model of the table that these keys lead to, from the model of the whole."""
     for name in names:
         found = model.model_fields.get(name)
-        model = next(filter(_is_model, _types_in(found.annotation)), model) if found else model
+        kinds = (each for each in _types_in(found.annotation) if isinstance(each, type)) if found else ()
+        model = next((each for each in kinds if issubclass(each, BaseModel)), model)
     return model
 
 
@@ -194,10 +195,6 @@ def _types_in(annotation: Any) -> Iterator[Any]:
     yield annotation
     for each in get_args(annotation):
         yield from _types_in(each)
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def overridden(suite: Suite, overrides: Overrides) -> Suite:

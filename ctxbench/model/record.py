@@ -107,7 +107,7 @@ def metric_columns() -> dict[str, Column]:
     """The columns that metrics fill. ValueError for one that has the name of a record's own."""
     found = {column.name: column for metric in metrics().values() for column in metric.columns}
     if taken := found.keys() & {each.name for each in fields(Record)}:
-        raise ValueError(f"The column {min(taken)} is every record's own; a metric cannot declare it.")
+        raise ValueError(f"Every record has the column {min(taken)} already; a metric cannot declare it.")
     return found
 
 

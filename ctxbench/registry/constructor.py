@@ -42,7 +42,7 @@ def width_argument(parameters: Sequence[inspect.Parameter]) -> tuple[Constructor
     if not width and len(required) == 1 and not _OTHERS.search(required[0].name.lower()):
         width = required[0]
     if not width and not required:
-        width = next((each for each in named if is_width(each.name) and _holds_number(each)), None)
+        width = next((each for each in named if is_width(each.name) and type(each.default) in (int, type(None))), None)
     return ("channels", width.name) if width else ("", "")
 
 
@@ -54,10 +54,6 @@ def is_width(name: str) -> bool:
 def is_own(name: str) -> bool:
     """Return whether a width of this name may be a network's own, whatever the input."""
     return bool(_OWN.fullmatch(name.lower()))
-
-
-def _holds_number(parameter: inspect.Parameter) -> bool:
-    return parameter.default is None or type(parameter.default) is int
 
 
 def _is_maker(parameter: inspect.Parameter) -> bool:

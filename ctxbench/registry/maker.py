@@ -119,7 +119,7 @@ class Maker:
 
 def no_tokens(name: str) -> str:
     """Sentence on a block that was given a number of tokens and takes maps."""
-    return f"{name} takes maps, which have no tokens beside them: leave out {BESIDE.name}"
+    return f"{name} takes maps, which have no further tokens: leave out {BESIDE.name}"
 
 
 def written(source: str, name: str, function: "Callable[..., nn.Module]", arguments: Mapping[str, Any]) -> str:

@@ -70,7 +70,6 @@ class TableColumn(_Safe):
         return self.origin in NUMERIC_ORIGINS
 
     def origin_of(self, cell: Cell) -> Origin:
-        """Origin of a cell of this column."""
         return cell.origin or self.origin
 
     @property

@@ -30,11 +30,6 @@ from ctxbench.worker.protocol import Answer, Ask, Payload, Reply, WrongInput
 Emit = Callable[[Reply], bytes]
 
 
-def describe_machine() -> dict[str, Any]:
-    """Description of machine, software and settings, as in `run.json`."""
-    return environment.describe()
-
-
 def read_module(reference: Reference) -> str:
     """An entry of the registry as JSON, for the class that a reference to a user's file or package names."""
     return registry.get(reference).plain
@@ -52,7 +47,7 @@ def read_call(case: Case) -> str:
 
 # Those of the core.
 OWN: dict[str, Callable[..., Any]] = {
-    "machine": describe_machine,
+    "machine": environment.describe,
     "module": read_module,
     "network": read_network,
     "call": read_call,

@@ -41,10 +41,6 @@ def relative_quantities(panel: Panel) -> list[Quantity]:
     ]
 
 
-def has_relative(panels: Sequence[Panel]) -> bool:
-    return any(relative_quantities(panel) for panel in panels)
-
-
 def relative_costs(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Each cost over self-attention's on a log axis, a column a quantity; the rows by the last one that they have."""
     relative = {panel: relative_quantities(panel) for panel in panels}
@@ -106,13 +102,13 @@ def _relative_axes(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow], each
     axes.grid(axis="x")
 
 
-def has_split(panels: Sequence[Panel]) -> bool:
-    return any(all(row[f"latency_{mode}_ms"] is not None for mode in MODES) for p in panels for row in p.rows)
+def has_split(panel: Panel) -> bool:
+    return any(all(row[f"latency_{mode}_ms"] is not None for mode in MODES) for row in panel.rows)
 
 
 def train_infer_split(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Inference and training time of each module on one axis, with intervals and the ratio of the two."""
-    panels = [panel for panel in panels if has_split([panel])]
+    panels = [*filter(has_split, panels)]
     names = [names_of(panel.main) for panel in panels]
     drawn, heights = [(panel, panel.main) for panel in panels], [own.height + 0.8 for own in names]
     figure, found = parts("Time of training and inference", sheet, drawn, heights)

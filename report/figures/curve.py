@@ -63,11 +63,6 @@ _ASIDE_NAME = 9.0
 PanelSeries = dict[str, list[Series]]
 
 
-def has_curve(panels: Sequence[Panel], figure: Figure) -> bool:
-    """Return whether any panel has a line of it."""
-    return bool(drawn_of(panels, figure))
-
-
 def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> Drawing:
     """The drawing: a part a panel, and in it axes for each quantity; one legend a part."""
     found = drawn_of(panels, figure)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from ctxbench.base import disk
@@ -10,7 +10,7 @@ from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.suite_file import Figure
 from ctxbench.plugin import loaded
 
-from ..curves import SCALING, figures_of
+from ..curves import SCALING, drawn_of, figures_of
 from ..panels import Panel
 from . import cost as figure_cost
 from . import curve as figure_curve
@@ -31,7 +31,7 @@ def of_curve(figure: Figure, needs: str, order: int = 0) -> FigureKind:
         figure.name,
         figure.title,
         needs,
-        partial(figure_curve.has_curve, figure=figure),
+        lambda panel: drawn_of([panel], figure),
         lambda panels, sheet: figure_curve.curve(panels, figure, sheet),
         figure,
         order=order,
@@ -40,17 +40,17 @@ def of_curve(figure: Figure, needs: str, order: int = 0) -> FigureKind:
 
 OWN = (
     FigureKind("cost", "Cost relative to self-attention", "a row of `sa` and another",
-         figure_cost.has_relative, figure_cost.relative_costs, order=10),
+         figure_cost.relative_quantities, figure_cost.relative_costs, order=10),
     FigureKind("pareto", "Time against memory", "latency, memory and MACs of two rows",
          figure_points.has_pareto, figure_points.pareto, order=20),
     FigureKind("published", "Published against ours", "published numbers next to measured or predicted ones",
-         figure_points.has_published, figure_points.published_against_ours, order=30),
+         lambda panel: any(figure_points.published_points(panel)), figure_points.published_against_ours, order=30),
     *(of_curve(figure, f"three or more {sizes} of a module", order=40)
       for figure, sizes in zip(SCALING, ("input sizes", "batch sizes", "channel counts"), strict=True)),
     FigureKind("split", "Training and inference", "latency in both modes",
          figure_cost.has_split, figure_cost.train_infer_split, order=60),
     FigureKind("samples", "Raw samples", "samples.csv with samples",
-         figure_samples.has_samples, figure_samples.sample_streams, drawn="asked", order=120),
+         lambda panel: figure_samples.streams_of([panel]), figure_samples.sample_streams, drawn="asked", order=120),
 )  # fmt: skip
 
 
@@ -84,12 +84,12 @@ def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[FigureK
     if names is None:
         others = ("always",) if own else ("always", "usually")
         kinds = [*own, *(kind for kind in known().values() if kind.drawn in others)]
-        return [kind for kind in kinds if kind.available(panels)]
+        return [kind for kind in kinds if kind.is_in(panels)]
     by_name = known() | {kind.name: kind for kind in own}
     for name in names:
         if name not in by_name:
             raise unknown("figure", name, by_name)
-        if not by_name[name].available(panels):
+        if not by_name[name].is_in(panels):
             raise UsageError(f"there is no data for the figure {name!r}: it needs {by_name[name].needs}")
     return [by_name[name] for name in dict.fromkeys(names)]
 

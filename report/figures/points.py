@@ -59,16 +59,16 @@ def _pareto_rows(panel: Panel, mode: Mode) -> list[RecordRow]:
     return [row for row in panel.main if None not in [row[cost] for cost in costs]]
 
 
-def has_pareto(panels: Sequence[Panel]) -> bool:
-    """Return whether any panel has two rows with all three costs, which plugins bring."""
+def has_pareto(panel: Panel) -> bool:
+    """Return whether a panel has two rows with all three costs, which plugins bring."""
     if not {"macs", *(f"memory_{mode}" for mode in MODES)} <= quantities().keys():
         return False
-    return any(len(_pareto_rows(panel, mode)) > 1 for panel in panels for mode in MODES)
+    return any(len(_pareto_rows(panel, mode)) > 1 for mode in MODES)
 
 
 def pareto(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Latency against memory, area by MACs, with the front of what nothing beats in both."""
-    panels = [panel for panel in panels if has_pareto([panel])]
+    panels = [*filter(has_pareto, panels)]
     modes = [mode for mode in reversed(MODES) if any(len(_pareto_rows(panel, mode)) for panel in panels)]
     crowded = max(len(panel.main) for panel in panels) > _CROWDED
     columns = 1 if crowded else sheet.columns(_PAIR, len(modes))
@@ -183,20 +183,16 @@ def _number(text: str) -> float:
         return math.nan  # such as a figure with an exponent in words
 
 
-def _published(panel: Panel) -> Iterator[tuple[str, list[tuple[RecordRow, float, float]]]]:
+def published_points(panel: Panel) -> Iterator[tuple[str, list[tuple[RecordRow, float, float]]]]:
     """The points of each quantity that has any, by its key."""
     for key, each in quantities().items():
         if is_filled(panel.rows, f"{key}_published") and (points := _published_points(panel, each)):
             yield key, points
 
 
-def has_published(panels: Sequence[Panel]) -> bool:
-    return any(True for panel in panels for _ in _published(panel))
-
-
 def published_against_ours(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Ours over published on log axes, one for each quantity, with the line where both are equal."""
-    points = {panel: dict(_published(panel)) for panel in panels}
+    points = {panel: dict(published_points(panel)) for panel in panels}
     shown = [each for key, each in quantities().items() if any(key in own for own in points.values())]
     # Of each run the first panel with published numbers, and those with published times: counts are the same.
     timed = {panel for panel, own in points.items() if any(quantity(key).has_interval for key in own)}

@@ -46,10 +46,6 @@ def streams_of(panels: Sequence[Panel]) -> list[Stream]:
     return found
 
 
-def has_samples(panels: Sequence[Panel]) -> bool:
-    return bool(streams_of(panels))
-
-
 def sample_streams(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Each timed block as a point, process by process; medians and interval; the halves' medians where they drift."""
     streams = streams_of(panels)

@@ -109,7 +109,6 @@ def failed_cell(row: RecordRow, notes: tuple[int, ...] = ()) -> Cell:
 
 
 def ratio_cell(ratio: Number, best: bool = False, notes: tuple[int, ...] = ()) -> Cell:
-    """Cell of a ratio of two numbers."""
     return Cell(ratio.text(), ratio.value, best, notes, detail=f"{ratio.value:.4f}")
 
 

@@ -89,7 +89,6 @@ def _labels(rows: NamedRecords, names: Sequence[str], notes: Footnotes) -> list[
 def _columns(
     records: Sequence[RecordRow], rows: NamedRecords, each: Quantity, unit: Unit, notes: Footnotes
 ) -> list[Filled]:
-    """A column of a quantity for each input."""
     filled: list[Filled] = []
     shapes = list(dict.fromkeys(str(row["shape"]) for row in records))
     title = heading(each.title, unit)

@@ -60,7 +60,8 @@ def difference_table(first: RunData, second: RunData) -> Table:
         f"run 1: {first.folder.path}; run 2: {second.folder.path}; ratios are run 2 over run 1, and of counts the "
         "difference in single parameters, MACs or bytes."
     ]
-    for name in dict.fromkeys(name for key in counted for name in _differing(key, counted[key], names)):
+    pairs = (zip(names, *each, strict=True) for each in counted.items())
+    for name in dict.fromkeys(name for pair in pairs for name, mine, theirs in pair if mine != theirs):
         place = names.index(name)
         values = [
             listed(list(dict.fromkeys(key[place] or "unset" for key in keys))) for keys in (counted, counted.values())
@@ -98,10 +99,6 @@ def _counted_alike(one: Collection[Key], two: Collection[Key], names: Sequence[s
         if key not in one:
             others[rest(key)].append(key)
     return {key: others[rest(key)].pop(0) for key in one if key not in two and others.get(rest(key))}
-
-
-def _differing(key: Key, other: Key, names: Sequence[str]) -> list[str]:
-    return [name for name, mine, theirs in zip(names, key, other, strict=True) if mine != theirs]
 
 
 def _labels(keys: Sequence[Key]) -> dict[Key, str]:
@@ -155,7 +152,6 @@ def _files(meta: Mapping[str, Any], module: str) -> dict[str, str]:
 
 
 def _conditions(first: RunData, second: RunData) -> Iterator[str]:
-    """Differing conditions of the runs."""
     try:
         found = differences(first.environment, second.environment, OTHER)
         then, now = (MeasureTable.model_validate(run.definition["measure"]).model_dump() for run in (first, second))

@@ -70,7 +70,7 @@ def compare_runs(runs: Sequence[RunData]) -> Table:
     if len(suites) > 1:
         keys = [key for key in keys if sum(key in rows for rows in found) > 1]
         if not keys:
-            raise UsageError(f"the runs of {listed(suites)} share no case; report on each by itself")
+            raise UsageError(f"the runs of {listed(suites)} share no case; make one report for each")
     shown, notes = keys[:ROW_LIMIT], Footnotes()
     filled = _label_columns(names, shown, found, notes)
     every = [each for each in compared() if any(is_filled(run.rows, each.column) for run in runs)]

@@ -48,7 +48,7 @@ class {class_name}(nn.Module):
         key = self.key(x).flatten(2).softmax(dim=2)  # [B, d, n], over the positions
         value = self.value(x).flatten(2)  # [B, C, n]
         descriptors = torch.bmm(value, key.transpose(1, 2))  # [B, C, d]: d weighted averages over all positions
-        context = torch.bmm(descriptors, query)  # [B, C, n]: to each position, its own mixture of them
+        context = torch.bmm(descriptors, query)  # [B, C, n]: for every position, another mixture of them
         return x + context.unflatten(2, x.shape[2:])
 '''
 

@@ -40,7 +40,7 @@ def card(
             of each.
         measured: A run folder with times of the blocks at this input, which it then has, with their intervals.
         out: The file.
-        progress: Told of the progress.
+        progress: Gets the progress.
 
     Returns:
         The text of the file.

@@ -43,7 +43,7 @@ def audit(
         hparams: Its hyper-parameters by name.
         tool: The counter that the source names, as `show --as` calls it: `thop`, `ptflops@0.7`.
         out: Also write the findings into this CSV file.
-        progress: Told of the progress.
+        progress: Gets the progress.
 
     Returns:
         A finding for each figure; they are also in `tables`.

@@ -39,7 +39,7 @@ def _figures(line: str) -> dict[str, str]:
         found = {name: figure for name, _, figure in named}
     else:
         raise UsageError(
-            f"{line!r} is not PARAMS,MACS, such as 0.494M,0.326G, and not every figure has a name of its own, such as "
+            f"{line!r} is not PARAMS,MACS, such as 0.494M,0.326G, and not every figure has a name, such as "
             "macs=0.326G or memory_train=1411"
         )
     known = [name for name in COUNTS if name in metrics.quantities()]

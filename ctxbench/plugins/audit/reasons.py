@@ -81,7 +81,11 @@ def _of_other_rows(figure: PublishedFigure, column: Sequence[PublishedFigure], c
         yield f"it is the count of {len(found)} other rows"
     elif found:
         names = ", ".join(each.row for each in exchanged or found)
-        yield f"exchanged with {names}: each has the other's count" if exchanged else f"it is the count of {names}"
+        yield (
+            f"exchanged with {names}: the two counts are in each other's place"
+            if exchanged
+            else f"it is the count of {names}"
+        )
 
 
 def _exchanged(text: str) -> Iterator[str]:

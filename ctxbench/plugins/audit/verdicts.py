@@ -168,7 +168,6 @@ class _Column:
         return cls(judged, next(iter(counters), changes), counters, f" ({chance(known)})" if known else "", missing)
 
     def findings(self) -> Findings:
-        """A finding for each figure."""
         found = {(each.row, each.quantity): self._finding(each) for each in self.figures}
         for each, why in self.others.items():
             found[each.row, each.quantity] = AuditFinding(

@@ -103,7 +103,7 @@ def _times(
 def _busy(name: str, kernel: str, others_share: float, on_core: float) -> str:
     return (
         f"{name} is not idle: while {kernel} was measured, other work used {others_share:.0%} of the cores (limit: "
-        f"{OTHERS_LIMIT:.0%}) and the measuring thread had a core for {on_core:.0%} of the time (at least "
+        f"{OTHERS_LIMIT:.0%}) and the measuring thread ran on a core for {on_core:.0%} of the time (at least "
         f"{ON_CORE_LIMIT:.0%} is needed), so nothing was written: end the other work, then try again"
     )
 

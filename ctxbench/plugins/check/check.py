@@ -69,7 +69,6 @@ class RunningCheck(ABC):
         """The verdicts on the latency of the cases."""
 
     def run(self, progress: Quiet | None = None) -> GateResult:
-        """The result, whole."""
         with ExitStack() as stack:
             shown = stack.enter_context(progress or Quiet())
             self.prepare(stack, shown)
@@ -157,7 +156,7 @@ def _needs(rows: Sequence[RowVerdict], evidence: PairEvidence, rule: GateRule, p
     if not more or not pair_s:
         return ""
     seconds = math.ceil(max(more) * pair_s[-1])
-    which = "each inconclusive row" if len(more) == len(open_) else f"{len(more)} of {len(open_)} inconclusive rows"
+    which = "every inconclusive row" if len(more) == len(open_) else f"{len(more)} of {len(open_)} inconclusive rows"
     return f"{seconds} s more of --budget would decide {which}"
 
 

@@ -226,5 +226,5 @@ def _notes(before: TreeCases, now: TreeCases, request: Request) -> list[str]:
         notes.append(f"both sides share {before.foreign[0]}{more}: the baseline loads it from the working tree")
     margins = request.suite.file.gate.margins if request.margin is None else {}
     if margins:
-        notes.append("margins of their own: " + ", ".join(f"{row} {margin:.3g}" for row, margin in margins.items()))
+        notes.append("rows with another margin: " + ", ".join(f"{row} {margin:.3g}" for row, margin in margins.items()))
     return notes

@@ -54,7 +54,7 @@ def check(
         suite: A suite's name, or the path of a TOML file.
         network, shape, dtype, device, memory_format, execution, threads: Conditions instead of the suite's, as in
             `ctxbench.run`.
-        also_on: Devices beside these whose launches and times are predicted, such as `["t4"]`.
+        also_on: Further devices, whose launches and times are predicted, such as `["t4"]`.
         hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
         accept: Exact costs that may grow, such as params,macs=5%; their growth is still shown.
         renamed: Classes that the other commit has under another name, by the new name.
@@ -66,7 +66,7 @@ def check(
         budget_s: Seconds for the whole check.
         inconclusive_is: Whether rows that stay inconclusive are ok, fail, or skip the commit in a bisection.
         run_its_code: Run the code that a baseline names wherever it lies.
-        progress: Told of the progress.
+        progress: Gets the progress.
 
     Returns:
         The verdicts; `value.exit_code` is the code of the command.

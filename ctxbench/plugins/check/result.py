@@ -74,7 +74,6 @@ class ExactChange:
 
     @property
     def fails(self) -> bool:
-        """Return whether it fails the check."""
         return self.worse and not self.accepted
 
     @property

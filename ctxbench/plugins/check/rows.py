@@ -19,7 +19,7 @@ PREDICTED: Status = "predicted"
 ADDED = ("ok (new)", "ok (repaired)")
 # What a row's time is read from: the processor time of the thread that runs the passes, or the wall.
 ClockName = Literal["cpu", "wall"]
-NO_ROOM = "The GPU had no room for one side while it had for the other:"
+NO_ROOM = "The GPU had memory for one of the two sides only:"
 OUT_OF_TIME = "It was stopped at a time limit, which other work on the machine can cause:"
 
 
@@ -35,7 +35,6 @@ class RowKey:
 
 
 def latency_rows(case: Case) -> list[RowKey]:
-    """The rows of a case."""
     return [RowKey(case.id, mode) for mode in MODES]
 
 

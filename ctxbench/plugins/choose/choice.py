@@ -197,7 +197,7 @@ def answer(
         yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB{whose} on CUDA, {times}"
         yield from _by_kind([each for each in found if conditions_of(each) == text], limit, devices)
         yield (
-            "=: not told apart from the fastest one that fits on this device: the band of the ratio of both times "
+            "=: not distinguishable from the fastest one that fits on this device: the band of the ratio of both times "
             "holds 1. It is narrower for blocks of the same kinds of kernels, so one without the mark may stand above "
             "one with it."
         )

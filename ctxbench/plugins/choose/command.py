@@ -30,7 +30,7 @@ def size_in_bytes(text: str) -> int:
 
 Memory = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="Memory that is there, such as 2GiB; default: the smallest of the devices' own."),
+    typer.Option(metavar="SIZE", help="Available memory, such as 2GiB; default: that of the device with the least."),
 ]
 ShapeOption = Annotated[str | None, typer.Option(metavar="B,C,H,W", help="Input shape.")]
 Devices = Annotated[str, typer.Option(metavar="DEVICE[,DEVICE]", help="Such as a100-40gb,t4, or a TOML file.")]

@@ -44,10 +44,10 @@ def choose(
     Args:
         shape: Input shape (B, C, H, W); None with `at`.
         device: Devices with a data sheet, such as `a100-40gb`, or TOML files, one or several.
-        memory: Memory that is there, in bytes; default: the smallest of the devices' own.
+        memory: Available memory, in bytes; default: that of the device with the least.
         at: A place of a network instead of a shape, such as `yolo11n:P5`, as `ctxbench.compare` takes it.
         imgsz: Side in pixels of the image that the network of `at` gets; default: 640.
-        within_ms: Time that is there, in ms: a block fits if its whole band is within it on each device.
+        within_ms: Available time, in ms: a block fits if its whole band is within it on all devices.
         network, dtype: One value of each condition, or several.
         mode: train or infer.
         modules: Names (keys, `path.py:Class`, `package.module:Class`), classes, functions of the number of channels, or
@@ -55,7 +55,7 @@ def choose(
         hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
         largest_batch: Also the largest batch that fits.
         local: yes, or no to leave out blocks that see a window alone.
-        progress: Told of the progress.
+        progress: Gets the progress.
 
     Returns:
         Each module with its predicted peak in bytes and its times in ms; those that fit are in `tables`.

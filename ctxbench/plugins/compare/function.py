@@ -60,7 +60,7 @@ def compare(
     reporter: Quiet | None = None,
     on_part: "Callable[[Text | str], object]" = lambda part: None,
 ) -> Result[api.Run]:
-    """Verify new modules, measure them beside those of the registry, and rank them all.
+    """Verify new modules, measure them together with modules of the registry, and rank all.
 
     A candidate that fails a check without which its numbers would be wrong is left out, but with `anyway`. What is None
     keeps the suite's value. At a place of a network all is counted and predicted, and nothing is measured.
@@ -68,18 +68,18 @@ def compare(
     Args:
         candidates: Names (`path.py:Class`, `package.module:Class`, keys), classes, functions of the number of
             channels, or instances. Their code is run.
-        modules: Registry modules beside them; default: all, and none at a place of a network.
+        modules: Registry modules to compare with; default: all, and none at a place of a network.
         network, shape, dtype, device, memory_format, execution, threads: Conditions instead of the suite's, as in
             `ctxbench.run`.
         at: A place of a network instead of a shape: `yolo11n` (all its places), `yolo11n:P5`, `resnet50:stage3`,
             `my_net.yaml:model.10`, `my_net.py:Net:layer3`.
         imgsz: Side in pixels of the image that the network of `at` gets; default: 640.
         suite: Inputs and settings: a suite's name, or the path of a TOML file.
-        also_on: Devices beside the suite's whose times are predicted, such as `["h100-sxm"]`.
+        also_on: Further devices, whose times are predicted, such as `["h100-sxm"]`.
         metrics: Names of metrics instead of the suite's.
         processes: Fresh processes for each case's latency, whatever a suite's budget; fewer than 3 give no interval.
         measure: Other keys of the suite's `[measure]`, such as `{"sample_s": 0.5}`, in seconds.
-        hparams: Hyper-parameters by module, and with the key "" of each candidate.
+        hparams: Hyper-parameters by module; the key "" stands for all candidates.
         rank_by: The quantity to rank by, such as `params` or `latency_train`.
         reuse: Copy the rows of registry modules from this earlier run folder.
         anyway: Also measure modules that do not meet the contract.

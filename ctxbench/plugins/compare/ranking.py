@@ -225,7 +225,7 @@ def sentence(candidate: Standing, other: Standing, axes: Sequence[str], is_whole
     if not better and not worse:
         if unclear or not is_whole:
             return f"{candidate.label} and {other.label}: {rest.removeprefix('; ')}."
-        return f"{candidate.label} is statistically tied with {other.label} on each of the {count}."
+        return f"{candidate.label} is statistically tied with {other.label} on all {count}."
     if better and worse:
         gains, prices = _gains(candidate, other, better), _prices(candidate, other, worse)
         return f"{candidate.label}: {gains} than {other.label}, for {prices}{rest}."

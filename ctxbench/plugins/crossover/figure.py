@@ -30,11 +30,6 @@ def _pairings(panel: Panel) -> list[Pairing]:
     return pairings(panel.rows, pairs_of(panel.run))[:MOST_PAIRINGS]
 
 
-def has_crossover(panels: Sequence[Panel]) -> bool:
-    """Return whether any panel has two sizes of both modules of a pair."""
-    return any(costs_of(_pairings(panel)) for panel in panels)
-
-
 def crossovers(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A panel for each cost: a line for each pair, the band of its interval, and the crossover with its interval."""
     shown = {panel: found for panel in panels if costs_of(found := _pairings(panel))}
@@ -152,5 +147,5 @@ def _bar(axes: Axes, pairing: Pairing, cost: Quantity, look: Look, place: int) -
 
 FIGURES = (
     FigureKind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
-         has_crossover, crossovers, order=50),
+         lambda panel: costs_of(_pairings(panel)), crossovers, order=50),
 )  # fmt: skip

@@ -160,5 +160,4 @@ def _signal(number: int) -> str:
 
 
 def _version(number: int) -> str:
-    """The version 9.19.0 of the number 91900."""
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"

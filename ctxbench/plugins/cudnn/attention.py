@@ -97,7 +97,6 @@ def _aligned_masks(profile: MemoryProfile, steps: Iterable[int]) -> Iterator[All
 
 
 def _without(profile: MemoryProfile, blocks: Iterable[Allocation]) -> MemoryProfile:
-    """The profile without blocks."""
     gone = [*blocks]
     steps = [
         replace(step, live_bytes=step.live_bytes - sum(each.bytes for each in gone if each.alive_at(at)))

@@ -45,7 +45,7 @@ def history(
         adapters: Files of the working tree that each commit gets, such as a wrapper of a block.
         suite: Inputs and settings: a suite's name, or the path of a TOML file.
         hparams: Hyper-parameters by module, such as `{"ham_nmf": {"steps": 3}}`.
-        progress: Told of the progress.
+        progress: Gets the progress.
 
     Returns:
         The costs at each commit; they are also in `tables`.

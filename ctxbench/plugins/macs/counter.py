@@ -47,7 +47,6 @@ class MacCount:
 
     @property
     def macs(self) -> int:
-        """All of them."""
         return sum(self.by_place.values())
 
     @property
@@ -131,7 +130,6 @@ _TORCHPROFILE_PRODUCTS = frozenset(PRODUCTS) | {"aten::linear", "aten::matmul", 
 
 
 def counted(calls: Iterable[OperatorCall | RecordedCall]) -> MacCount:
-    """The count of a pass by its calls."""
     counting = MacSum()
     for each in calls:
         counting.add(each)

@@ -299,7 +299,7 @@ WORKSPACES = (
     ("convolution convolution_backward", "cuDNN convolution",
      "chosen by the algorithm it picks, from nothing to more than the maps; freed after each call"),
     ("native_batch_norm native_batch_norm_backward", "cuDNN batch norm",
-     "float32 and float64 only: a workspace a call and a reserve kept for the backward pass, small beside a map"),
+     "float32, float64: a workspace a call and a reserve kept for the backward pass, small compared with a map"),
     ("_fft_r2c _fft_c2c _fft_c2r", "cuFFT", "chosen by the plan for each length; freed after each call"),
     ("index_put", "CUB", "sorts the places of what is added, 16 bytes or less for each; freed after each call"),
     ("linalg_inv_ex", "cuSOLVER", "about one batch of matrices; freed after each call"),

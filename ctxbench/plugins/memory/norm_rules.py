@@ -149,7 +149,6 @@ def group_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[t
 
 
 def layer_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """The same."""
     return _with_statistics_as(call.args[2], out)
 
 

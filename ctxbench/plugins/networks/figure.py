@@ -20,10 +20,6 @@ _COLOURS = ("#E3120B", "#9a9a9a", "#c4c4c4", "#dedede")
 _LEAST, _LINE = 3.2, 0.65
 
 
-def has_network(panels: Sequence[Panel]) -> bool:
-    return any(_shown(panel) for panel in panels)
-
-
 def _shown(panel: Panel) -> dict[str, list[RecordRow]]:
     """The rows of each network at its largest input, by rising MACs of the module."""
     filled = [row for row in panel.rows if row["network"] and row["network_parts"]]
@@ -89,5 +85,5 @@ def _bars(drawing: Drawing, axes: Axes, records: Sequence[RecordRow], places: Se
 
 FIGURES = (
     FigureKind("network", "MACs of networks", "rows of modules in networks",
-         has_network, macs_of_networks, drawn="always", order=90),
+         _shown, macs_of_networks, drawn="always", order=90),
 )  # fmt: skip

@@ -18,7 +18,7 @@ class Mend:
 _RESHAPES = ("view", "reshape", "unflatten", "permute", "transpose", "unsqueeze", "unbind", "select")
 # docs/mends.py has both ways of writing each.
 MENDS = (
-    Mend(_RESHAPES, 6, "windows by one swap of axes, with all that lies beside merged"),
+    Mend(_RESHAPES, 6, "windows by one swap of axes, with all neighbouring axes merged"),
     Mend(_RESHAPES, 5, "queries, keys and values as slices of the last axis"),
     Mend(("clamp", "clip", "hardtanh"), 0, "relu6(6 * x) / 6"),
     Mend(("expand", "expand_as"), 0, "torch.cat of copies"),

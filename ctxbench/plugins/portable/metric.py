@@ -50,7 +50,6 @@ def count(measurement: Measurement) -> None:
 
 
 def columns_of(found: Mapping[str, Found]) -> dict[str, Any]:
-    """The columns of a record."""
     tried = [each for name, each in found.items() if each.status != "absent" and not TARGETS[name].rule]
     values: dict[str, Any] = {
         "portable": sum(each.status == "whole" for each in tried),

@@ -88,7 +88,7 @@ def _error(measurement: Measurement, mode: Mode) -> float | str:
     exact = _result(reference, x.double(), mode)
     again = converted(copy.deepcopy(drawn), "cpu", torch.float64)
     if relative_error(_result(again, x.double(), mode), exact) > SAME:
-        return "the module draws random numbers in each forward"
+        return "the module draws random numbers in every forward pass"
     kept: dict[str, Any] = copy.deepcopy(model.state_dict())
     try:
         model.load_state_dict(drawn.state_dict())

@@ -23,109 +23,42 @@ SMALL_MAP = (1, 8, 4, 4)
 # Of each class a kernel as large as a segmentation head's on GPUs, and two sizes on processors, whose caches matter.
 KERNELS = {
     "cuda": (
-        "product 1 4096 4096 4096",
-        "product 1 16384 64 512",
-        "product 1 512 512 16384",
-        "product 1 16384 16384 64",
-        "product 8 64 64 16384",
-        "convolution 8 512 512 1 128 1 1",
-        "convolution input 8 512 512 1 128 1 1",
-        "convolution weight 8 512 512 1 128 1 1",
-        "convolution 4 512 512 3 64 1 1",
-        "convolution input 4 512 512 3 64 1 1",
-        "convolution weight 4 512 512 3 64 1 1",
-        "convolution 8 512 512 3 128 512 1",
-        "convolution input 8 512 512 3 128 512 1",
-        "convolution weight 8 512 512 3 128 512 1",
-        "softmax 16384 4096",
-        "softmax gradient 16384 4096",
-        "attention 4 8 4096 64",
-        "batch_norm 8 512 16384",
-        "batch_norm gradient 8 512 16384",
-        "copy 16384 16384",
-        "add 67108864",
-        LAYERS,
+        "product 1 4096 4096 4096", "product 1 16384 64 512", "product 1 512 512 16384", "product 1 16384 16384 64",
+        "product 8 64 64 16384", "convolution 8 512 512 1 128 1 1", "convolution input 8 512 512 1 128 1 1",
+        "convolution weight 8 512 512 1 128 1 1", "convolution 4 512 512 3 64 1 1",
+        "convolution input 4 512 512 3 64 1 1", "convolution weight 4 512 512 3 64 1 1",
+        "convolution 8 512 512 3 128 512 1", "convolution input 8 512 512 3 128 512 1",
+        "convolution weight 8 512 512 3 128 512 1", "softmax 16384 4096", "softmax gradient 16384 4096",
+        "attention 4 8 4096 64", "batch_norm 8 512 16384", "batch_norm gradient 8 512 16384", "copy 16384 16384",
+        "add 67108864", LAYERS,
     ),
     "cpu": (
-        "product 1 1024 1024 1024",
-        "product 1 4096 4096 256",
-        "product 1 196 384 384",
-        "product 1 4096 64 512",
-        "product 1 196 48 384",
-        "product 1 512 512 4096",
-        "product 1 4096 4096 64",
-        "product 1 4096 512 64",
-        "product 1 384 196 64",
-        "product 1 512 1 4096",
-        "product 1 384 1 196",
-        "product 1600 49 49 32",
-        "product 48 49 32 49",
-        "convolution 1 512 512 1 64 1 1",
-        "convolution 1 384 384 1 14 1 1",
-        "convolution input 1 512 512 1 64 1 1",
-        "convolution input 1 384 384 1 14 1 1",
-        "convolution weight 1 512 512 1 64 1 1",
-        "convolution weight 1 384 384 1 14 1 1",
-        "convolution 1 512 128 3 64 1 1",
-        "convolution 1 384 96 3 14 1 1",
-        "convolution input 1 512 128 3 64 1 1",
-        "convolution weight 1 512 128 3 64 1 1",
-        "convolution input 1 384 96 3 14 1 1",
-        "convolution weight 1 384 96 3 14 1 1",
-        "convolution 1 512 512 3 64 512 1",
-        "convolution 1 384 384 3 14 384 1",
-        "convolution input 1 512 512 3 64 512 1",
-        "convolution weight 1 512 512 3 64 512 1",
-        "convolution weight 1 384 384 3 14 384 1",
-        "convolution 1 512 512 7 64 512 1",
-        "convolution 1 384 384 7 14 384 1",
-        "convolution input 1 384 384 7 14 384 1",
-        "convolution weight 1 512 512 7 32 512 1",
-        "convolution weight 1 384 384 7 14 384 1",
-        "convolution 1 512 512 7 32 512 3",
-        "convolution 1 384 384 7 14 384 3",
-        "convolution input 1 384 384 7 14 384 3",
-        "convolution 1 512 512 3 64 8 1",
-        "convolution weight 1 512 512 3 32 8 1",
-        "convolution 1 512 128 3 64 1 6",
-        "convolution weight 1 512 128 3 64 1 6",
-        "attention 1 8 4096 64",
-        "attention 1 8 196 64",
-        "attention 100 16 49 32",
-        "attention 4 12 49 32",
-        "softmax 4096 4096",
-        "softmax 1568 196",
-        "softmax 78400 49",
-        "softmax 2352 49",
-        "softmax gradient 4096 4096",
-        "batch_norm 1 512 4096",
-        "batch_norm gradient 1 512 4096",
-        "layer_norm 4096 512",
-        "layer_norm gradient 4096 512",
-        "add 16777216",
-        "add 2097152",
-        "add 75264",
-        "kept add 2097152",
-        "kept add 75264",
-        "exp 2097152",
-        "exp 75264",
-        "kept gelu 2097152",
-        "kept gelu 75264",
-        "copy 4096 512",
-        "copy 196 384",
-        "windows 10 7 512",
-        "windows 2 7 384",
-        "pooling 512 64 8",
-        "pooling 384 5 14",
-        "sum 512 4096",
-        "sum 384 196",
-        "kept sum 512 4096",
-        "kept sum 384 196",
-        "small 200",
-        LAYERS,
-        TRAINED_LAYERS,
+        "product 1 1024 1024 1024", "product 1 4096 4096 256", "product 1 196 384 384", "product 1 4096 64 512",
+        "product 1 196 48 384", "product 1 512 512 4096", "product 1 4096 4096 64", "product 1 4096 512 64",
+        "product 1 384 196 64", "product 1 512 1 4096", "product 1 384 1 196", "product 1600 49 49 32",
+        "product 48 49 32 49", "convolution 1 512 512 1 64 1 1", "convolution 1 384 384 1 14 1 1",
+        "convolution input 1 512 512 1 64 1 1", "convolution input 1 384 384 1 14 1 1",
+        "convolution weight 1 512 512 1 64 1 1", "convolution weight 1 384 384 1 14 1 1",
+        "convolution 1 512 128 3 64 1 1", "convolution 1 384 96 3 14 1 1", "convolution input 1 512 128 3 64 1 1",
+        "convolution weight 1 512 128 3 64 1 1", "convolution input 1 384 96 3 14 1 1",
+        "convolution weight 1 384 96 3 14 1 1", "convolution 1 512 512 3 64 512 1",
+        "convolution 1 384 384 3 14 384 1", "convolution input 1 512 512 3 64 512 1",
+        "convolution weight 1 512 512 3 64 512 1", "convolution weight 1 384 384 3 14 384 1",
+        "convolution 1 512 512 7 64 512 1", "convolution 1 384 384 7 14 384 1",
+        "convolution input 1 384 384 7 14 384 1", "convolution weight 1 512 512 7 32 512 1",
+        "convolution weight 1 384 384 7 14 384 1", "convolution 1 512 512 7 32 512 3",
+        "convolution 1 384 384 7 14 384 3", "convolution input 1 384 384 7 14 384 3",
+        "convolution 1 512 512 3 64 8 1", "convolution weight 1 512 512 3 32 8 1", "convolution 1 512 128 3 64 1 6",
+        "convolution weight 1 512 128 3 64 1 6", "attention 1 8 4096 64", "attention 1 8 196 64",
+        "attention 100 16 49 32", "attention 4 12 49 32", "softmax 4096 4096", "softmax 1568 196", "softmax 78400 49",
+        "softmax 2352 49", "softmax gradient 4096 4096", "batch_norm 1 512 4096", "batch_norm gradient 1 512 4096",
+        "layer_norm 4096 512", "layer_norm gradient 4096 512", "add 16777216", "add 2097152", "add 75264",
+        "kept add 2097152", "kept add 75264", "exp 2097152", "exp 75264", "kept gelu 2097152", "kept gelu 75264",
+        "copy 4096 512", "copy 196 384", "windows 10 7 512", "windows 2 7 384", "pooling 512 64 8",
+        "pooling 384 5 14", "sum 512 4096", "sum 384 196", "kept sum 512 4096", "kept sum 384 196", "small 200",
+        LAYERS, TRAINED_LAYERS,
     ),
-}
+}  # fmt: skip
 
 
 class Probe(nn.Module):
@@ -164,8 +97,8 @@ class KernelProbe:
 
 def kernel(name: str) -> KernelProbe:
     """The kernel of this name. UsageError for one that this version does not know."""
-    *words, sizes = _split(name)
-    what = " ".join(words)
+    what = " ".join(word for word in name.split() if not word.isdigit())
+    sizes = [int(word) for word in name.split() if word.isdigit()]
     if what not in _MAKERS:
         raise unknown("kernel of a calibration", what, _MAKERS)
     try:
@@ -173,11 +106,6 @@ def kernel(name: str) -> KernelProbe:
     except TypeError:
         raise UsageError(f"kernel {name!r} of a calibration does not have the sizes of {what!r}") from None
     return KernelProbe(name, Probe(function), shapes)
-
-
-def _split(name: str) -> "tuple[*tuple[str, ...], tuple[int, ...]]":
-    words = name.split()
-    return (*(word for word in words if not word.isdigit()), tuple(int(word) for word in words if word.isdigit()))
 
 
 FunctionWithInputs = tuple[Callable[..., Any], InputShapes]
@@ -199,10 +127,9 @@ def _convolution(
 def _gradient(which: int) -> Callable[..., FunctionWithInputs]:
     mask = [which == place for place in range(3)]
 
-    def make(
-        images: int, inputs: int, outputs: int, side: int, size: int, groups: int, dilation: int
-    ) -> FunctionWithInputs:
-        _, (data, weight) = _convolution(images, inputs, outputs, side, size, groups, dilation)
+    def make(*sizes: int) -> FunctionWithInputs:
+        _, (data, weight) = _convolution(*sizes)
+        images, _, outputs, side, size, groups, dilation = sizes
         pad, apart = [side // 2 * dilation] * 2, [dilation] * 2
 
         def function(grad: Tensor, x: Tensor, w: Tensor) -> Any:
@@ -213,13 +140,6 @@ def _gradient(which: int) -> Callable[..., FunctionWithInputs]:
         return function, [(images, outputs, size, size), data, weight]
 
     return make
-
-
-def _softmax_gradient(rows: int, columns: int) -> FunctionWithInputs:
-    def function(grad: Tensor, out: Tensor) -> Any:
-        return torch.ops.aten._softmax_backward_data(grad, out, -1, torch.float32)
-
-    return function, [(rows, columns)] * 2
 
 
 def _layer_norm_gradient(rows: int, columns: int) -> FunctionWithInputs:
@@ -283,7 +203,10 @@ _MAKERS: dict[str, Callable[..., FunctionWithInputs]] = {
         [(images, heads, length, width)] * 3,
     ),
     "softmax": lambda rows, columns: (lambda x: torch.softmax(x, -1), [(rows, columns)]),
-    "softmax gradient": _softmax_gradient,
+    "softmax gradient": lambda rows, columns: (
+        lambda grad, out: torch.ops.aten._softmax_backward_data(grad, out, -1, torch.float32),
+        [(rows, columns)] * 2,
+    ),
     "layer_norm": lambda rows, columns: (
         lambda x, w: functional.layer_norm(x, (columns,), w, w),
         [(rows, columns), (columns,)],

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def profile(
     asked: Mapping[str, Any],
     lines: Annotated[
-        str, typer.Option(help="own: the innermost line of your own code; inner: of any code outside PyTorch.")
+        str, typer.Option(help="own: the innermost line of your code; inner: of any code outside PyTorch.")
     ] = "own",
     csv: Annotated[Path | None, typer.Option(help="Write all rows, by line, submodule and operator, as CSV.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page: the source with its costs, a tree, tables.")] = None,
@@ -29,7 +29,7 @@ def profile(
     """Measure, or predict for a device, where in a module the time goes: by source line, submodule and operator.
 
     Rows are sorted by their time, and add up to the pass. `saves` is a row's time above the roofline of this machine,
-    which is an upper bound of what can be saved. The last lines tell the profiler's own overhead.
+    which is an upper bound of what can be saved. The last lines show the overhead of the profiler itself.
     """
     from ctxbench.plugins.profile.profile import LINES
     from ctxbench.plugins.profile.tables import parts

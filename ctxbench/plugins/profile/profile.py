@@ -267,7 +267,6 @@ class Profile:
         return Numbers.of_rows(self.rows(by, lines)).frame
 
     def rows(self, by: By = "line", lines: Lines = "own") -> list[dict[str, object]]:
-        """The same as rows."""
         return [row for each in self.passes.values() for row in each.rows(by, lines)]
 
 

@@ -91,7 +91,7 @@ def reads_input(subject: Subject) -> CheckResult:
     if torch.equal(first, second) and not torch.equal(first, expected):
         return failed(
             "after its input has changed in its place, it gives the output of the input before",
-            "forward keeps an output and finds it again by the input's identity or storage: compute it each time",
+            "forward keeps an output and finds it again by the input's identity or storage: compute it every time",
         )
     return passed("the output follows an input that changes in its place")
 

@@ -133,7 +133,7 @@ def _other(
     if not declared and all(point.judged(gradients, group, held=True)[0] == "same" for group, _ in others):
         return failed(f"{fact}, and right with what is computed without a gradient held constant", STOPS)
     own = _own_functions(point)
-    return failed(fact + f": of {listed(own)}, a backward of its own" * bool(own), OWN_BACKWARD)
+    return failed(fact + f": of {listed(own)}, whose backward is written by hand" * bool(own), OWN_BACKWARD)
 
 
 def _fact(setting: PassSetting, name: str, share: float) -> str:

@@ -34,7 +34,7 @@ def global_state(subject: Subject) -> CheckResult:
     before, forks = settings(), Forks.count
     _use(subject)
     if Forks.count > forks:
-        return failed("it forks its process", "each copy goes on with what the caller does next: use a thread")
+        return failed("it forks its process", "every copy goes on with what the caller does next: use a thread")
     if sentences := changed(before):
         return failed(sentences[0], "do not set it, or restore it after use")
     torch.set_num_threads(1)

@@ -46,7 +46,7 @@ def run(
 
 def resume(
     address: Address,
-    folder: Annotated[Path, typer.Argument(help="The run folder, or the folder of those of --each-device.")],
+    folder: Annotated[Path, typer.Argument(help="The run folder; of --each-device the folder of all its run folders.")],
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also measure the failed cases again.")] = False,
     run_its_code: RunItsCode = False,
 ) -> None:

@@ -21,11 +21,6 @@ def _rows(panel: Panel) -> list[RecordRow]:
     return [row for row in panel.rows if row[_IN] is not None and row[_OUT] is not None]
 
 
-def has_ranks(panels: Sequence[Panel]) -> bool:
-    """Return whether any row has effective ranks."""
-    return any(map(_rows, panels))
-
-
 def ranks(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A line for each module, the one that lowers the rank most at the top: a point for each setting."""
     shown = [(panel, rows) for panel in panels if (rows := _rows(panel))]
@@ -58,5 +53,5 @@ def _line(drawing: Drawing, axes: Axes, place: int, rows: Sequence[RecordRow]) -
 
 FIGURES = (
     FigureKind("ranks", "Effective ranks before and after", "rows with the metric spectrum",
-         has_ranks, ranks, drawn="always", order=70),
+         _rows, ranks, drawn="always", order=70),
 )  # fmt: skip

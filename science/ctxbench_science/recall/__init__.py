@@ -23,7 +23,7 @@ PLUGIN = Plugin(
         "has to be left out, so they do not show what the rank costs.",
         "recall_stored": "Recall is read from {run} (torch {torch}), where the same code was trained by the same "
         "recipe.",
-        "recall_unsteady": "Two trainings with one seed differ: the module draws random numbers of its own.",
+        "recall_unsteady": "Two trainings with one seed differ: the module itself draws random numbers.",
         "recall_peeks": "It gets the labels of other scenes right on {task}: it reads them instead of the scene.",
         "recall_diverged": "the training on {task} diverged: {reason}",
     },

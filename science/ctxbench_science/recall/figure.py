@@ -32,10 +32,6 @@ _HIGHEST, _LEAST, _HEIGHTS, _NAME = 8.6, 1.6, (3.0, 2.2), 18
 _FILLS = ("full", "none", "left", "top")
 
 
-def has_recall(panels: Sequence[Panel]) -> bool:
-    return any(len(_rows(panel)) > 1 for panel in panels)
-
-
 def _rows(panel: Panel) -> list[RecordRow]:
     """The rows that were trained, the most able first: on the tasks in turn."""
     columns = [f"recall_{kind}" for kind in _kinds(panel.rows)]
@@ -87,10 +83,6 @@ def _task(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow], kind: str, pl
         (point,) = axes.plot(found["accuracy"], place, marker=look.marker, color=look.colour, clip_on=False, zorder=2)
         each = ", ".join(f"{value:.0f}" for value in sorted(own))
         point.set_gid(drawing.detail(f"{label_of(row)}, {kind}: {found['accuracy']:.0f} % of {each}"))
-
-
-def has_ability(panels: Sequence[Panel]) -> bool:
-    return any(len(_with_costs(panel)) > 1 for panel in panels)
 
 
 def _with_costs(panel: Panel) -> list[RecordRow]:
@@ -188,7 +180,7 @@ def _front(rows: Sequence[RecordRow], kind: str, key: str) -> list[tuple[RecordR
 
 FIGURES = (
     FigureKind("recall", "Recall by task", "two rows with the metric recall",
-         has_recall, recall_by_task, drawn="always", order=100),
+         lambda panel: len(_rows(panel)) > 1, recall_by_task, drawn="always", order=100),
     FigureKind("ability", "Ability against cost", "two rows with the metric recall, and what they cost",
-         has_ability, ability, drawn="always", order=110),
+         lambda panel: len(_with_costs(panel)) > 1, ability, drawn="always", order=110),
 )  # fmt: skip

@@ -72,7 +72,7 @@ def _loss(measurement: Measurement, drawn: "nn.Module", x: "Tensor") -> None:
     with torch.no_grad():  # of copies: training mode may update state
         first, second = (copy.deepcopy(drawn).train()(x) for _ in range(2))
     if relative_error(first, second) > SAME:
-        measurement.report({"loss_reason": "the module draws random numbers in each forward"})
+        measurement.report({"loss_reason": "the module draws random numbers in every forward pass"})
         return
     set_flags = partial(measurement.device.set_flags, threads=case.threads, cudnn_benchmark=settings.cudnn_benchmark)
     set_flags("float32")
@@ -81,7 +81,7 @@ def _loss(measurement: Measurement, drawn: "nn.Module", x: "Tensor") -> None:
     found = losses(drawn, x, case.parameter_dtype, case.autocast_dtype, settings.seed)
     for name, curve in {"float32": exact, case.dtype: found}.items():
         if not curve:
-            measurement.report({"loss_reason": f"no step in {name} had finite gradients"})
+            measurement.report({"loss_reason": f"in {name} no step has finite gradients"})
             return
         if not math.isfinite(curve[-1]):
             measurement.report({"loss_reason": f"the loss in {name} was {curve[-1]} after {len(curve) - 1} updates"})

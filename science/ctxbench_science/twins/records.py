@@ -90,6 +90,5 @@ class Records(_Strict):
 
 @cache
 def records(name: str) -> Records:
-    """The records of a source, one of NAMES."""
     content = disk.read_toml(Path(str(files(__package__) / f"{name}.toml")))
     return Records.model_validate(content)

@@ -387,7 +387,11 @@ def test_no_convention_is_that_of_a_column_by_one_figure_of_several() -> None:
 @pytest.mark.parametrize(
     ("figures", "row", "words"),
     [
-        (("25.80", "77.39", "51.59"), 1, "x1.50 of the count; exchanged with sa: each has the other's count"),
+        (
+            ("25.80", "77.39", "51.59"),
+            1,
+            "x1.50 of the count; exchanged with sa: the two counts are in each other's place",
+        ),
         (("25.80", "25.80", "77.39"), 1, "x0.50 of the count; it is the count of se"),
         (("25.80", "51.95", "77.39"), 1, "x1.0069 of the count; with two digits exchanged, 51.59, it is equal"),
         (("25.80", "5.159", "77.39"), 1, "x0.10 of the count; it is 10^-1 times the count: the point is off"),

@@ -111,7 +111,7 @@ def test_the_parameters_of_a_counter_that_the_source_names_are_equal(net: str) -
     ("arguments", "words"),
     [
         (("0.5M", "--of", "se", "--shape", "1,16,4,4"), "'0.5M' is not PARAMS,MACS, such as 0.494M,0.326G"),
-        (("macs=1G,macs=2G", "--of", "se", "--shape", "1,16,4,4"), "not every figure has a name of its own"),
+        (("macs=1G,macs=2G", "--of", "se", "--shape", "1,16,4,4"), "not every figure has a name,"),
         (("miou=78", "--of", "se", "--shape", "1,16,4,4"), "unknown quantity that is counted 'miou'"),
         (("macs=1X", "--of", "se", "--shape", "1,16,4,4"), "macs '1X': the unit 'X' is unknown"),
         (("macs=1G", "--of", "se"), "--of goes with --shape, and without --block"),

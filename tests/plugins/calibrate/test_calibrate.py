@@ -219,7 +219,7 @@ def test_of_a_data_sheet_the_host_alone_is_measured() -> None:
         ),
         ({"controls": (5.0,)}, "could not be measured on cuda: it last printed: RuntimeError: no such device"),
         ({"kernels": 3, "load": (0.11, 1.0)}, "while .* was measured, other work used 11% of the cores"),
-        ({"kernels": 3, "load": (0.0, 0.89)}, "the measuring thread had a core for 89% of the time"),
+        ({"kernels": 3, "load": (0.0, 0.89)}, "the measuring thread ran on a core for 89% of the time"),
     ],
 )
 def test_a_busy_or_dead_device_is_told(server: dict[str, Any], sentence: str) -> None:

@@ -246,7 +246,7 @@ def test_an_infinity_of_both_sides_is_told_of_both(compare: Compare) -> None:
         (
             "(self.first(x))",
             "(self.first(x))[:, :, 1:]",
-            "the output has the shape [1, 16, 7, 8], it had [1, 16, 8, 8]",
+            "the output has the shape [1, 16, 7, 8]; before, [1, 16, 8, 8]",
         ),
         ("(self.first(x))", "(self.first(x)).log()", "the output holds NaN or infinity in float64"),
         (

@@ -556,7 +556,7 @@ def test_each_row_has_the_suite_s_margin_or_its_own(
     assert {name: row.verdict for name, row in rows_of(result).items()} == {
         "Same infer": "ok", "Same train": "ok", "Inner infer": "regressed", "Inner train": "ok",
     }  # fmt: skip
-    assert "margins of their own: Same 0.2, Inner train 0.01" in result.notes
+    assert "rows with another margin: Same 0.2, Inner train 0.01" in result.notes
     assert (result.margin, result.exit_code) == (0.05, ExitCode.REGRESSED)
 
 
@@ -565,7 +565,7 @@ def test_a_margin_of_the_request_is_everyone_s(repository: Path, ask: Ask, monke
     result = ask("same.py:Same", timed=True, gate=MARGINS, margin=0.01)
     assert {row.verdict for row in result.rows} == {"regressed"}
     assert result.margin == 0.01
-    assert not any("margins of their own" in note for note in result.notes)
+    assert not any("rows with another margin" in note for note in result.notes)
     assert ask("same.py:Same", timed=True, margin=0.1).exit_code == ExitCode.OK
 
 

@@ -327,7 +327,7 @@ def test_where_all_had_failed_equal_costs_are_no_pass_and_a_module_that_no_longe
     (root / "A.py").write_text("import no_such_package\n" + MODULES["A.py"])
     result = ask(run)
     assert outcomes(result) == {"A": "broken", "B": "not compared"}
-    assert "A.py failed in its own code" in rows_of(result)["A"].reason
+    assert "A.py failed inside its code" in rows_of(result)["A"].reason
     assert rows_of(result)["B"].reason == "It ended in oom in the baseline."
     assert (result.compared, result.exit_code) == (5, ExitCode.BROKEN)
 

@@ -229,8 +229,8 @@ STOPPED = "timeout: still in the measurement after 60 s"
 @pytest.mark.parametrize(
     ("message", "excuse", "told"),
     [
-        (GPU_FULL, NO_ROOM, "The GPU had no room for one side while it had for the other:"),
-        (GPU_BUSY, NO_ROOM, "The GPU had no room for one side while it had for the other:"),
+        (GPU_FULL, NO_ROOM, "The GPU had memory for one of the two sides only:"),
+        (GPU_BUSY, NO_ROOM, "The GPU had memory for one of the two sides only:"),
         (STOPPED, OUT_OF_TIME, "It was stopped at a time limit, which other work on the machine can cause:"),
     ],
 )

@@ -241,7 +241,7 @@ def test_open_rows_say_how_much_more_time_would_decide_them(monkeypatch: pytest.
     test = self_test(request())
     assert {row.verdict for row in test.result.rows} == {"inconclusive"}
     # The spread is 0.0231; with 19 pairs half the interval is 0.0158, with 28 it is 0.0123.
-    assert "150 s more of --budget would decide each inconclusive row" in test.result.notes
+    assert "150 s more of --budget would decide every inconclusive row" in test.result.notes
 
 
 def test_without_a_pair_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

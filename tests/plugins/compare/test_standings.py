@@ -194,7 +194,7 @@ def test_a_disturbed_candidate_is_told_once_and_what_is_far_off_all_the_same() -
             standing("r", 100, 1000, 2050, 9.75, 9.85),
             "mine: 4.10x less training memory than r, for 1.02x its inference latency; the same parameters and MACs.",
         ),
-        (standing("r", 100, 1000, 500, 10, 12), "mine is statistically tied with r on each of the four."),
+        (standing("r", 100, 1000, 500, 10, 12), "mine is statistically tied with r on all four."),
         (
             standing("r", 0, 2000, 500, 10, 12),
             "mine: 2.00x fewer MACs than r, for 100 parameters where it has none; "

@@ -199,7 +199,7 @@ def test_a_refusal_names_the_operator_and_its_line() -> None:
     line = line_with("six = x.view(")
     assert found.sentence == (
         f"refused: view ({line}), rank 6: Core ML only supports tensors with rank <= 5; "
-        "instead: windows by one swap of axes, with all that lies beside merged"
+        "instead: windows by one swap of axes, with all neighbouring axes merged"
     )
 
 

@@ -61,7 +61,7 @@ def test_what_a_rule_refuses_is_no_trial() -> None:
     refused, free = read(["view of 6 axes"]), read([])
     assert (refused.status, refused.short, refused.error) == ("rule", "refused by rule", None)
     assert refused.sentence == (
-        "refused by rule: view of 6 axes; instead: windows by one swap of axes, with all that lies beside merged"
+        "refused by rule: view of 6 axes; instead: windows by one swap of axes, with all neighbouring axes merged"
     )
     assert (free.short, free.sentence) == ("no rule refuses it", "")
 

@@ -71,7 +71,7 @@ def test_a_branch_that_starts_switched_off_counts(module: str) -> None:
 
 
 def test_bases_drawn_in_each_forward_have_no_error_and_fixed_ones_have() -> None:
-    assert measured("ham_cd", rank=4) == {"error_reason": "the module draws random numbers in each forward"}
+    assert measured("ham_cd", rank=4) == {"error_reason": "the module draws random numbers in every forward pass"}
     assert 0 < measured("ham_cd", rank=4, init="fixed")["error_infer"] < 1e-3
 
 

@@ -74,7 +74,7 @@ def test_a_wrong_backward_is_told_with_what_it_is_the_gradient_of(first: float, 
     found = check(scaled(first, second))
     assert found.outcome == "failed"
     assert found.fact.startswith(f"of one image in train, the gradient of {leaf} is off by ")
-    assert found.fact.endswith(": of Scale, a backward of its own")
+    assert found.fact.endswith(": of Scale, whose backward is written by hand")
     assert "written by hand" in found.hint
 
 
@@ -118,7 +118,7 @@ def test_a_wrong_backward_beside_a_declared_stop_is_told() -> None:
             return y
 
     declared = register("both_gradients", title="Both", listed=False, stops_gradient=True)(Both)
-    assert ": of Scale, a backward of its own" in check(declared).fact
+    assert ": of Scale, whose backward is written by hand" in check(declared).fact
 
 
 def normed(after: Callable[[Tensor], Tensor]) -> type[nn.Module]:

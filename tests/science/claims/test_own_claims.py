@@ -99,9 +99,9 @@ def decided_by(body: str) -> str:
             HEAD + "CLAIMS = [Claim(1, 'c', print)]\n",
             "entry 1 of CLAIMS is no ctxbench_science.claims.findings.Claim with a text",
         ),
-        ("raise SystemExit(0)\nCLAIMS = []\n", "my_suite.py failed in its own code:\n"),
-        (decided_by("rows.nothing"), "deciding the claim 'It holds.' of my_suite.py failed in its own code:\n"),
-        (decided_by("raise SystemExit(0)"), "deciding the claim 'It holds.' of my_suite.py failed in its own code:\n"),
+        ("raise SystemExit(0)\nCLAIMS = []\n", "my_suite.py failed inside its code:\n"),
+        (decided_by("rows.nothing"), "deciding the claim 'It holds.' of my_suite.py failed inside its code:\n"),
+        (decided_by("raise SystemExit(0)"), "deciding the claim 'It holds.' of my_suite.py failed inside its code:\n"),
         (decided_by("return True"), "my_suite.py: deciding the claim 'It holds.' gives True, not what `measured`"),
     ],
 )

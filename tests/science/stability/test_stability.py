@@ -236,12 +236,12 @@ def test_a_row_without_numbers_says_why() -> None:
     lost = measured(f"{__file__}:Lost")
     assert (lost["finite_forward"], lost["finite_gradient"]) == (4096, 0)
     assert lost["overflow_gradient"].startswith("mul in the gradient")
-    assert lost["loss_reason"] == "no step in float16 had finite gradients"
+    assert lost["loss_reason"] == "in float16 no step has finite gradients"
     missing = measured(f"{__file__}:FullOnly")
     assert set(missing) == {"finite_reason", "loss_reason"}
     assert all("not implemented for 'Half'" in reason for reason in missing.values())
     assert measured("ham_cd", hparams={"rank": 4}, shape=(1, 64, 8, 8))["loss_reason"] == (
-        "the module draws random numbers in each forward"
+        "the module draws random numbers in every forward pass"
     )
     eager = "it is measured in eager execution only"
     assert measured("sa", execution="compile") == {"finite_reason": eager, "loss_reason": eager}

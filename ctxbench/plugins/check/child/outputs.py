@@ -187,7 +187,7 @@ def _agreement(
                     f"other {part}: {listed(sorted(differ), MOST_NAMES)}" if any(differ) else f"no {part}"
                 )
             elif any(value[name].shape != each.shape for name, each in then.items()):
-                found.broken.append(f"the {part} has the shape {[*value[''].shape]}, it had {[*then[''].shape]}")
+                found.broken.append(f"the {part} has the shape {[*value[''].shape]}; before, {[*then[''].shape]}")
             elif not _finite(value):
                 found.broken.append(f"the {part} holds NaN or infinity in {dtype}")
             elif then:

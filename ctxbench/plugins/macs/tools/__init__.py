@@ -13,7 +13,6 @@ FILE = Path(__file__).with_name("counters.toml")
 
 @cache
 def state_words() -> dict[str, str]:
-    """Words for each state."""
     found: dict[str, str] = disk.read_toml(FILE)["states"]
     return found
 

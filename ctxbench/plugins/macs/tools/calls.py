@@ -126,7 +126,6 @@ class Calls:
 
     @property
     def copy(self) -> nn.Module:
-        """The copy of the module that ran."""
         return self._watch.module
 
     def parents(self, layer: nn.Module) -> int:

@@ -119,7 +119,6 @@ class Reading:
         return frozenset(getattr(nn, name) for name in self.rules["layers"] if name != "*")
 
     def _rule(self, call: LayerCall) -> Booked | None:
-        """The rule of a layer, by its type."""
         rules = self.rules["layers"]
         if "*" in rules:
             return None if [*call.layer.children()] else rules["*"]

@@ -127,7 +127,7 @@ def _percents(values: Mapping[str, float]) -> str:
 
 CLAIMS = (
     Claim(
-        "No context, pooling, the neighbours and attention are told apart by segment",
+        "No context, pooling, the neighbours and attention are distinguished by segment",
         f"identity, gc (reduction 4), Local, mhsa: each {GAP:g} points above the one before, and the intervals apart",
         ladder,
     ),
