@@ -21,6 +21,7 @@ from platformdirs import user_cache_path
 
 from ctxbench import devices, registry
 from ctxbench.base import disk, terminal
+from ctxbench.base.call_sites import is_library
 from ctxbench.base.clocks import usable_cores
 from ctxbench.base.errors import UsageError
 from ctxbench.engine.client import is_of_machine
@@ -29,6 +30,7 @@ from ctxbench.engine.one_process import Executor
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 from ctxbench.plugin import loaded
+from ctxbench.registry import networks
 from ctxbench.results.sources import OF_A_TERMINAL, code_digest
 from ctxbench.worker.lines import ProtocolError, decode, encode
 from ctxbench.worker.protocol import Imported, MeasureCase, MeasureCases, Measured, Reply, Task
@@ -195,6 +197,17 @@ class CachedExecutor:
 def is_own(case: Case) -> bool:
     """Return whether a case is of a module that ctxbench brings, alone."""
     return not case.network and case.reference.startswith(f"{registry.BUILT_IN}.")
+
+
+def is_installed(case: Case) -> bool:
+    """Return whether all code of a case is ctxbench's own or of libraries, whose versions are known."""
+
+    def is_known(name: str) -> bool:
+        if name.startswith("ctxbench.") or name in networks.names():
+            return True
+        return is_library(Path(case.entry.file if name == case.reference else case.sources[name]))
+
+    return all(map(is_known, filter(None, (case.reference, case.network))))
 
 
 def _sealed(path: Path, content: bytes) -> bytes:

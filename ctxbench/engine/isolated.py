@@ -69,26 +69,29 @@ class IsolatedLoader:
     def ask(self, case: "Case", question: str, kind: Any, *arguments: Any, keep: KeptAnswers = "no") -> Any:
         """Answer of a child about a case; output of its module is shown once. UsageError if that fails.
 
-        What is to be kept, and is about a module that ctxbench brings, no child is asked again.
+        What is to be kept, and is about code of ctxbench or of libraries, no child is asked again.
         """
         # Most commands ask nothing, and do without these.
         from pydantic import TypeAdapter
 
-        from ctxbench.engine.cache import Cache, is_own, libraries, machine_key
+        from ctxbench.engine.cache import Cache, installed_key, is_installed, is_own, libraries, machine_key
         from ctxbench.worker.lines import plain
 
         cache, key = Cache("answered"), b""
         here = machine_key() if keep == "here" else b""
-        if (keep == "always" or here) and is_own(case):
+        if (keep == "always" or here) and is_installed(case):
             key = plain([question, case, *arguments, libraries()]).encode() + here
+            key += b"" if is_own(case) else installed_key()
             if kept := cache.read(key):
-                return TypeAdapter(kind).validate_python(json.loads(kept))
+                text, said = json.loads(kept)
+                self._say_once(*said)
+                return TypeAdapter(kind).validate_python(json.loads(text))
         about = f"{case.title} {list(case.shape)}"
         told, printed = self._ask(about, question, kind, case, *arguments)
-        self.tell_calls([case])
-        self._say_once(*printed)
+        said = [*self._call(case), *printed]
+        self._say_once(*said)
         if key:
-            cache.write(key, plain(told[0]).encode())
+            cache.write(key, json.dumps([plain(told[0]), said]).encode())
         return told[0]
 
     def asked(self, source: str, question: str, kind: Any, *arguments: Any) -> Any:
@@ -98,12 +101,16 @@ class IsolatedLoader:
     def tell_calls(self, cases: "Iterable[Case]") -> None:
         """Say once the call that builds each block of a person's own; of one that cannot be built, its case tells."""
         for case in cases:
-            key = f"{case.reference} {case.hparams} {case.shape[1]}"
-            if case.network or case.reference.startswith(f"{registry.BUILT_IN}.") or key in self._said:
-                continue
+            self._say_once(*self._call(case))
+
+    def _call(self, case: "Case") -> list[str]:
+        """A line with the call that builds a block of a person's own, where it is not known yet."""
+        key = f"{case.reference} {case.hparams} {case.shape[1]}"
+        if not (case.network or case.reference.startswith(f"{registry.BUILT_IN}.") or key in self._said):
             self._said.add(key)
             with suppress(UsageError):
-                self._say_once(f"built: {self._ask(case.title, 'call', str, case, timeout_s=CALL_S)[0][0]}")
+                return [f"built: {self._ask(case.title, 'call', str, case, timeout_s=CALL_S)[0][0]}"]
+        return []
 
     def _say_once(self, *texts: str) -> None:
         for text in dict.fromkeys(texts):

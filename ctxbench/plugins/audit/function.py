@@ -1,19 +1,16 @@
 """`ctxbench.audit`."""
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.base import disk
-from ctxbench.base.call_sites import is_library
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.texts import counted
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.progress import Quiet
 from ctxbench.model.conditions import CONDITIONS, Shape
 from ctxbench.model.read_suite import published_path, read_published
-from ctxbench.registry import networks
 from ctxbench.table.result import Result, Stopped
 
 if TYPE_CHECKING:
@@ -98,26 +95,7 @@ def counts_of(
     loader: IsolatedLoader, case: "Case", names: Iterable[str]
 ) -> tuple[Mapping[str, int], Mapping[str, str]]:
     """Counts of a case by a child; those of ctxbench's own modules and of libraries are kept for later runs."""
-    from ctxbench.engine.cache import Cache, installed_key
     from ctxbench.plugins.audit.counts import BlockCounts
-    from ctxbench.worker.lines import plain
 
-    asked = [*names]
-    cache, key = Cache("audited"), plain([case, asked]).encode() + installed_key()
-    if (is_fixed := _is_fixed(case)) and (kept := cache.read(key)):
-        return json.loads(kept)[0], json.loads(kept)[1]
-    found: BlockCounts = loader.ask(case, "counts", BlockCounts, asked)
-    if is_fixed:
-        cache.write(key, json.dumps([dict(found.values), dict(found.missing)]).encode())
+    found: BlockCounts = loader.ask(case, "counts", BlockCounts, [*names], keep="always")
     return found.values, found.missing
-
-
-def _is_fixed(case: "Case") -> bool:
-    """Return whether all code of a case is ctxbench's own or of libraries, whose versions are known."""
-
-    def is_known(name: str) -> bool:
-        if name.startswith("ctxbench.") or name in networks.names():
-            return True
-        return is_library(Path(case.entry.file if name == case.reference else case.sources[name]))
-
-    return all(map(is_known, filter(None, (case.reference, case.network))))

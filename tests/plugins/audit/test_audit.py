@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
+from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
@@ -541,27 +543,42 @@ def test_both_peaks_that_are_read_off_a_pass_are_asked_for_at_once() -> None:
 
 
 @pytest.mark.slow
-def test_counts_are_kept_between_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_counts_are_kept_between_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("CTXBENCH_NO_CACHE", raising=False)
     monkeypatch.setattr("ctxbench.engine.cache.user_cache_path", lambda name: tmp_path / name)
     asked: list[str] = []
 
-    class Loader:
-        def ask(self, case: Case, question: str, kind: Any, names: list[str]) -> BlockCounts:
-            asked.append(case.module)
-            return BlockCounts(dict.fromkeys(names, 7), {})
+    def counted(
+        loader: IsolatedLoader, about: str, question: str, kind: Any, case: Case, *names: list[str], **_: float
+    ) -> tuple[list[Any], list[str]]:
+        if question == "call":
+            return [f"{case.module}()"], []
+        asked.append(case.module)
+        return [BlockCounts(dict.fromkeys(names[0], 7), {})], [f"{case.module} says so"]
 
+    monkeypatch.setattr(IsolatedLoader, "_ask", counted)
     entries = {key: registry.get(key) for key in ("se", "gc")}
     cases = [Case(key, each.reference, {}, (1, 16, 4, 4), each.defaults) for key, each in entries.items()]
     for case in (*cases, *cases):
-        assert function.counts_of(Loader(), case, ["params"]) == ({"params": 7}, {})  # type: ignore[arg-type]  # a stand-in
+        assert function.counts_of(IsolatedLoader(), case, ["params"]) == ({"params": 7}, {})
+        assert capsys.readouterr().err == f"{case.module} says so\n"
     assert asked == ["se", "gc"]
     mine = tmp_path / "mine.py"
     mine.write_text("from torch import nn\n\n\nclass Mine(nn.Conv2d):\n    pass\n")
     own = Case("Mine", f"{mine}:Mine", {}, (1, 16, 4, 4))
     for _ in range(2):
-        function.counts_of(Loader(), own, ["params"])  # type: ignore[arg-type]  # a stand-in
+        function.counts_of(IsolatedLoader(), own, ["params"])
+        assert capsys.readouterr().err == "built: Mine()\nMine says so\n"
     assert asked == ["se", "gc", "Mine", "Mine"]
+    library = tmp_path / "site-packages" / "networks.py"
+    library.parent.mkdir()
+    library.write_text(mine.read_text())
+    for _ in range(2):
+        function.counts_of(IsolatedLoader(), replace(own, reference=f"{library}:Mine"), ["params"])
+        assert capsys.readouterr().err == "built: Mine()\nMine says so\n"
+    assert asked == ["se", "gc", "Mine", "Mine", "Mine"]
 
 
 @pytest.mark.slow
