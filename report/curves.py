@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from ctxbench.base.errors import UsageError
-from ctxbench.base.number import Number
-from ctxbench.base.statistics import FittedLine, fit_line
+from ctxbench.base.fits import FittedLine, fit_line
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantity, stored_quantities
 from ctxbench.model.published import Printed
@@ -154,19 +153,18 @@ class Fit:
     @property
     def text(self) -> str:
         """`1.98 [1.95, 2.01]`: exponent, slope, or factor for each unit of x."""
-        number = Number(self.line.slope, self.line.low, self.line.high)
-        number = number.map_monotonic(math.exp) if self.scale == "log-y" else number
+        number = self.line.slope.map_monotonic(math.exp) if self.scale == "log-y" else self.line.slope
         return number.text(decimals=2 if self.scale == "log" else None)
 
     def at(self, x: Floats) -> Floats:
         """The line's y at these x."""
-        up = self.line.intercept + self.line.slope * (np.log(x) if self.scale == "log" else x)
+        up = self.line.intercept + self.line.slope.value * (np.log(x) if self.scale == "log" else x)
         return np.asarray(up if self.scale == "linear" else np.exp(up), dtype=np.float64)
 
     def is_seen(self, x: Floats, y: Floats) -> bool:
         """Return whether the line shows these points: it rises or falls, and misses none of them."""
         off = np.abs(self.at(x) - y) / (np.abs(y).max() if self.scale == "linear" else np.minimum(self.at(x), y))
-        return bool(off.max() <= MISSED) and not self.line.low <= 0 <= self.line.high
+        return bool(off.max() <= MISSED) and not self.line.slope.low <= 0 <= self.line.slope.high
 
 
 def fit_of(series: Series, figure: Figure) -> Fit | str:

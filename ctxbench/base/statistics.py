@@ -223,33 +223,6 @@ def holm(p_values: ArrayLike) -> FloatArray:
     return np.minimum(adjusted, 1.0)
 
 
-@dataclass(frozen=True)
-class FittedLine:
-    """y = intercept + slope * x; `low` and `high` bound the slope (NaN through two points)."""
-
-    slope: float
-    intercept: float
-    low: float
-    high: float
-
-
-def fit_line(x: ArrayLike, y: ArrayLike) -> FittedLine:
-    """Least squares of y on x, both `[n]`; Student's 95 % interval of the slope. ValueError for fewer than two x."""
-    across, up = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if across.ndim != 1 or across.size != up.size:
-        raise ValueError(f"A fit needs as many x as y, not {across.size} and {up.size}.")
-    if across.size == 0 or np.ptp(across) == 0:
-        raise ValueError("A fit needs two or more different x.")
-    from scipy import stats  # half a second, which measuring processes need not spend
-
-    line = stats.linregress(across, up)
-    # The fit leaves one degree of freedom less than a mean does.
-    error = float(line.stderr) if np.ptp(up) else 0.0  # scipy has NaN for a constant y
-    reach = t_quantile(0.95, across.size - 1) * error if across.size > 2 else math.nan
-    slope = float(line.slope)
-    return FittedLine(slope, float(line.intercept), slope - reach, slope + reach)
-
-
 def _autocorrelations(samples: FloatArray) -> FloatArray:
     """The autocorrelation at every lag, `[n]` to `[n]`; zero beyond lag 0 for constant samples."""
     centred = samples - samples.mean()

@@ -147,7 +147,7 @@ def _are_many(own: PanelSeries, figure: Figure) -> bool:
 def _unlike(lines: Sequence[Series], figure: Figure) -> list[Series]:
     """The lines whose exponent is not near the median."""
     fits = {line: fit_of(line, figure) for line in lines}
-    exponents = {line: fit.line.slope for line, fit in fits.items() if isinstance(fit, Fit)}
+    exponents = {line: fit.line.slope.value for line, fit in fits.items() if isinstance(fit, Fit)}
     middle = median(exponents.values()) if exponents else 0.0
     return [line for line in exponents if abs(exponents[line] - middle) > _UNLIKE]
 

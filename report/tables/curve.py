@@ -63,7 +63,7 @@ def _cell(row: RecordRow | None, each: Quantity) -> Cell:
 
 
 def _fit_cell(fit: Fit | str) -> Cell:
-    return Cell(fit.text, fit.line.slope) if isinstance(fit, Fit) else Cell(fit)
+    return Cell(fit.text, fit.line.slope.value) if isinstance(fit, Fit) else Cell(fit)
 
 
 def _status(line: Series) -> str:

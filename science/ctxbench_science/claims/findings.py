@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,8 +22,6 @@ from ctxbench.model.read_suite import package_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from ctxbench.base.statistics import FittedLine
 
 # Where the claims of the suites of ctxbench itself are.
 OF_CTXBENCH = f"{__package__}.of_ctxbench"
@@ -212,6 +211,11 @@ def for_each(names: Iterable[str], judge: Callable[[str], Outcome]) -> Finding:
     return decided(_all(outcomes), text)
 
 
+def each_of(names: Iterable[str]) -> Callable[[Callable[[Rows, str], Outcome]], Callable[[Rows], Finding]]:
+    """Decorator of an outcome for one thing: a finding on a claim about each of these; see `for_each`."""
+    return lambda judge: lambda rows: for_each(names, partial(judge, rows))
+
+
 def tally(
     names: Iterable[str], judge: Callable[[str], Outcome], words: tuple[str, str] = ("holds", "does not hold")
 ) -> Finding:
@@ -227,11 +231,6 @@ def tally(
             named = _by_reason(members, len(outcomes)) if holds is None else _named(members)
             texts.append(f"{word}: {len(members)} of {len(outcomes)}" + (f" ({named})" if named else ""))
     return decided(_all(outcomes), "; ".join(texts))
-
-
-def slope(line: "FittedLine") -> Number:
-    """The slope of a fitted line, with its interval."""
-    return Number(line.slope, line.low, line.high)
 
 
 def faster(first: Number, second: Number) -> Outcome:

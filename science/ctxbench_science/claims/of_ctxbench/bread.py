@@ -1,18 +1,16 @@
 """Claims of the suite `bread` about the breads and hams of Geng et al., ICLR 2021."""
 
-from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, each_of, measured
 
 # Mi, as printed.
 PRINTED = {"nothing": "0.50", "ham": "0.50", "upper": "0.25", "lower": "0.25", "breads": "0.00"}
 
 
-def params(rows: Rows) -> Finding:
-    def as_printed(part: str) -> Outcome:
-        found = rows.of(without=part)
-        counts = {f"{found.number('params', module=module) / 2**20:.2f}" for module in found.modules()}
-        return counts == {PRINTED[part]}, f"+{', '.join(sorted(counts))} Mi"
-
-    return for_each(PRINTED, as_printed)
+@each_of(PRINTED)
+def params(rows: Rows, part: str) -> Outcome:
+    found = rows.of(without=part)
+    counts = {f"{found.number('params', module=module) / 2**20:.2f}" for module in found.modules()}
+    return counts == {PRINTED[part]}, f"+{', '.join(sorted(counts))} Mi"
 
 
 def share(rows: Rows) -> Finding:

@@ -5,9 +5,10 @@ from functools import partial
 
 import pandas as pd
 
-from ctxbench.base.statistics import FittedLine, fit_line
+from ctxbench.base.fits import fit_line
+from ctxbench.base.number import Number
 from ctxbench.model.metric import RecordRow
-from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, slope, tally
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, tally
 
 AXES = {"H x W": "size", "batch": "batch", "channels": "channels"}
 # How far above the exponent of the MACs the interval of the time's may end; a wider one decides nothing.
@@ -24,8 +25,8 @@ def growth(rows: Rows, axis: str, mode: str) -> Finding:
     def is_no_faster(module: str) -> Outcome:
         part = varied[module]
         time = exponent(part.times(mode, AXES[axis]))
-        macs = exponent(part.numbers("macs", AXES[axis])).slope
-        text = f"{slope(time).text(decimals=2)} (MACs {macs:.2f})"
+        macs = exponent(part.numbers("macs", AXES[axis])).value
+        text = f"{time.text(decimals=2)} (MACs {macs:.2f})"
         return (False if time.low > macs else True if time.high <= macs + WIDE else None), text
 
     return tally(varied, is_no_faster, ("no faster", "faster"))
@@ -41,8 +42,8 @@ def along(rows: Rows, column: str) -> Rows:
     return Rows([row for others, group in groups.items() if counts[others] == max(counts.values()) for row in group])
 
 
-def exponent(values: "pd.Series[float]") -> FittedLine:
-    return fit_line(values.index.map(math.log), values.map(math.log))
+def exponent(values: "pd.Series[float]") -> Number:
+    return fit_line(values.index.map(math.log), values.map(math.log)).slope
 
 
 CRITERION = (

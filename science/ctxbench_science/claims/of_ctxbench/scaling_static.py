@@ -7,7 +7,7 @@ from functools import partial
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
-from ctxbench.base.statistics import fit_line
+from ctxbench.base.fits import fit_line
 from ctxbench.model.conditions import Shape
 from ctxbench.model.metric import RecordRow
 from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, tally
@@ -59,7 +59,7 @@ def exponent(rows: Rows, column: str) -> float:
     values = rows.numbers(column, "size", least=3)
     if (values <= 0).any():
         raise Missing(f"{column} is 0")
-    return fit_line(values.index.map(math.log), values.map(math.log)).slope
+    return fit_line(values.index.map(math.log), values.map(math.log)).slope.value
 
 
 def closed_form(rows: Rows) -> Finding:

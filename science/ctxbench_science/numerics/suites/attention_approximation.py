@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, decided, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, decided, each_of, measured
 
 # The largest error of a first-order expansion that counts as small.
 SMALL = 0.1
@@ -16,40 +16,34 @@ def first_order(rows: Rows) -> Finding:
     return decided(bool((errors < SMALL).all()), text)
 
 
-def low_rank(rows: Rows) -> Finding:
-    def is_the_width(module: str) -> Outcome:
-        own = rows.of(module=module)
-        ranks, channels, full = own.column("attention_rank"), own.column("channels"), positions(own)
-        widths = channels // own.column("reduction") + 1 if module == "linear" else channels // own.column("heads")
-        text = ", ".join(f"{rank:g}" for rank in sorted(ranks.unique()))
-        return bool((ranks == widths.clip(upper=full)).all()), text
-
-    return for_each(NAMES, is_the_width)
+@each_of(NAMES)
+def low_rank(rows: Rows, module: str) -> Outcome:
+    own = rows.of(module=module)
+    ranks, channels, full = own.column("attention_rank"), own.column("channels"), positions(own)
+    widths = channels // own.column("reduction") + 1 if module == "linear" else channels // own.column("heads")
+    text = ", ".join(f"{rank:g}" for rank in sorted(ranks.unique()))
+    return bool((ranks == widths.clip(upper=full)).all()), text
 
 
 def positions(rows: Rows) -> "pd.Series[float]":
     return rows.column("height") * rows.column("width")
 
 
-def sharper(rows: Rows) -> Finding:
-    def sharpens(heads: str) -> Outcome:
-        own = rows.of(module="focused_linear", heads=HEADS[heads])
-        entropies = own.numbers("attention_entropy", "focus")
-        text = ", ".join(f"{value:.3f} (p = {p:g})" for p, value in entropies.items())
-        return bool((entropies.diff().dropna() < 0).all()), text
-
-    return for_each(HEADS, sharpens)
+@each_of(HEADS)
+def sharper(rows: Rows, heads: str) -> Outcome:
+    own = rows.of(module="focused_linear", heads=HEADS[heads])
+    entropies = own.numbers("attention_entropy", "focus")
+    text = ", ".join(f"{value:.3f} (p = {p:g})" for p, value in entropies.items())
+    return bool((entropies.diff().dropna() < 0).all()), text
 
 
-def nearer(rows: Rows) -> Finding:
-    def is_nearer(heads: str) -> Outcome:
-        own = rows.of(module="focused_linear", heads=HEADS[heads])
-        errors = own.numbers("attention_error", "focus")
-        best = errors.idxmin()
-        softmax = own.number("attention_entropy_softmax", focus=best)
-        return float(str(best)) > 1, f"least error {errors[best]:.2f} at p = {best:g}, entropy of softmax {softmax:.3f}"
-
-    return for_each(HEADS, is_nearer)
+@each_of(HEADS)
+def nearer(rows: Rows, heads: str) -> Outcome:
+    own = rows.of(module="focused_linear", heads=HEADS[heads])
+    errors = own.numbers("attention_error", "focus")
+    best = errors.idxmin()
+    softmax = own.number("attention_entropy_softmax", focus=best)
+    return float(str(best)) > 1, f"least error {errors[best]:.2f} at p = {best:g}, entropy of softmax {softmax:.3f}"
 
 
 def restored(rows: Rows) -> Finding:

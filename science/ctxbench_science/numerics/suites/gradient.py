@@ -4,8 +4,9 @@ import json
 
 import pandas as pd
 
-from ctxbench.base.statistics import FittedLine, fit_line
-from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
+from ctxbench.base.fits import fit_line
+from ctxbench.base.number import Number
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, each_of, for_each, measured
 from ctxbench_science.numerics.hams import HAMS
 
 # What counts as approximately right: the least cosine of the two gradients.
@@ -25,33 +26,31 @@ def small(rows: Rows) -> Rows:
     return rows.extreme("height", largest=False)
 
 
-def line(values: "pd.Series[float]") -> FittedLine:
+def slope(values: "pd.Series[float]") -> Number:
     if len(values) < 3:
         raise Missing("fewer than 3 values of steps")
-    return fit_line(values.index, values)
+    return fit_line(values.index, values).slope
 
 
-def memory(rows: Rows) -> Finding:
-    def is_constant(ham: str) -> Outcome:
-        one, bptt = (
-            large(rows).of(module=ham, gradient=gradient).numbers("memory_train_predicted_bytes", "steps") / 1024
-            for gradient in ("one_step", "bptt")
-        )
-        fit, span = line(bptt), one.max() - one.min()
-        text = f"one step moves by {span:.0f} KiB over all K, all steps +{fit.slope:.0f} KiB a step"
-        return bool(span == 0 and fit.low > 0), text
-
-    return for_each(HAMS, is_constant)
+@each_of(HAMS)
+def memory(rows: Rows, ham: str) -> Outcome:
+    one, bptt = (
+        large(rows).of(module=ham, gradient=gradient).numbers("memory_train_predicted_bytes", "steps") / 1024
+        for gradient in ("one_step", "bptt")
+    )
+    fit, span = slope(bptt), one.max() - one.min()
+    text = f"one step moves by {span:.0f} KiB over all K, all steps +{fit.value:.0f} KiB a step"
+    return bool(span == 0 and fit.low > 0), text
 
 
 def time(rows: Rows) -> Finding:
-    def backward(ham: str, gradient: str) -> FittedLine:
+    def backward(ham: str, gradient: str) -> Number:
         own = large(rows).of(module=ham, gradient=gradient)
-        return line(own.times("train", "steps") - own.times("infer", "steps"))
+        return slope(own.times("train", "steps") - own.times("infer", "steps"))
 
     def is_constant(ham: str) -> Outcome:
         one, bptt = (backward(ham, gradient) for gradient in ("one_step", "bptt"))
-        text = f"one step {slope(one).text()}, all steps {slope(bptt).text()}"
+        text = f"one step {one.text()}, all steps {bptt.text()}"
         constant = bptt.low > 0 and one.high <= CONSTANT * bptt.low
         grows = bptt.high <= 0 or one.low > CONSTANT * bptt.high
         return (True if constant else False if grows else None), f"{text} ms a step"
@@ -59,18 +58,16 @@ def time(rows: Rows) -> Finding:
     return for_each(HAMS, is_constant)
 
 
-def direction(rows: Rows) -> Finding:
-    def is_right(ham: str) -> Outcome:
-        texts, least = [], 1.0
-        for height, own in rows.of(module=ham, gradient="one_step").split("height").items():
-            cosines = own.numbers("gradient_cosine_input", "steps", least=1)
-            sizes = own.rows[0]
-            shape = f"[{sizes['batch']}, {sizes['channels']}, {height}, {sizes['width']}]"
-            texts.append(f"{cosines.min():.2f} to {cosines.max():.2f} at {shape}")
-            least = min(least, float(cosines.min()))
-        return least >= ALIGNED, ", ".join(reversed(texts))
-
-    return for_each(HAMS, is_right)
+@each_of(HAMS)
+def direction(rows: Rows, ham: str) -> Outcome:
+    texts, least = [], 1.0
+    for height, own in rows.of(module=ham, gradient="one_step").split("height").items():
+        cosines = own.numbers("gradient_cosine_input", "steps", least=1)
+        sizes = own.rows[0]
+        shape = f"[{sizes['batch']}, {sizes['channels']}, {height}, {sizes['width']}]"
+        texts.append(f"{cosines.min():.2f} to {cosines.max():.2f} at {shape}")
+        least = min(least, float(cosines.min()))
+    return least >= ALIGNED, ", ".join(reversed(texts))
 
 
 def parameters(rows: Rows) -> Finding:
@@ -86,40 +83,34 @@ def parameters(rows: Rows) -> Finding:
     return measured("; ".join(texts))
 
 
-def vanishing(rows: Rows) -> Finding:
-    def vanishes(ham: str) -> Outcome:
-        norms = small(rows).of(module=ham, gradient="bptt").numbers("jacobian_bases", "steps")
-        first, last = norms.index[0], norms.index[-1]
-        text = f"{norms[first]:.3g} at K = {first:g}, {norms[last]:.3g} at K = {last:g}"
-        return bool(norms[last] < VANISHED * norms[first]), text
-
-    return for_each(HAMS, vanishes)
+@each_of(HAMS)
+def vanishing(rows: Rows, ham: str) -> Outcome:
+    norms = small(rows).of(module=ham, gradient="bptt").numbers("jacobian_bases", "steps")
+    first, last = norms.index[0], norms.index[-1]
+    text = f"{norms[first]:.3g} at K = {first:g}, {norms[last]:.3g} at K = {last:g}"
+    return bool(norms[last] < VANISHED * norms[first]), text
 
 
-def explosion(rows: Rows) -> Finding:
-    def is_larger(ham: str) -> Outcome:
-        one, bptt = (
-            small(rows).of(module=ham, gradient=gradient).numbers("jacobian_x", "steps")
-            for gradient in ("one_step", "bptt")
-        )
-        ratios = (bptt / one).dropna()
-        if ratios.empty:
-            raise Missing("no K with both gradients")
-        text = f"{ratios.min():.1f} to {ratios.max():.1f} times as large, {ratios.iloc[-1]:.1f} at K = "
-        return bool(ratios.min() > 1), f"{text}{ratios.index[-1]:g}"
-
-    return for_each(HAMS, is_larger)
+@each_of(HAMS)
+def explosion(rows: Rows, ham: str) -> Outcome:
+    one, bptt = (
+        small(rows).of(module=ham, gradient=gradient).numbers("jacobian_x", "steps")
+        for gradient in ("one_step", "bptt")
+    )
+    ratios = (bptt / one).dropna()
+    if ratios.empty:
+        raise Missing("no K with both gradients")
+    text = f"{ratios.min():.1f} to {ratios.max():.1f} times as large, {ratios.iloc[-1]:.1f} at K = "
+    return bool(ratios.min() > 1), f"{text}{ratios.index[-1]:g}"
 
 
-def contraction(rows: Rows) -> Finding:
-    def contracts(ham: str) -> Outcome:
-        own = small(rows).of(module=ham, gradient="bptt")
-        norms, radii = (own.numbers(column, "steps") for column in ("step_norm", "step_radius"))
-        first, last = norms.index[0], norms.index[-1]
-        text = f"norm {norms[first]:.3g} at K = {first:g}, {norms[last]:.3g} at K = {last:g}; spectral radius "
-        return bool(norms.max() < 1), f"{text}{radii[first]:.3g}, {radii[last]:.3g}"
-
-    return for_each(("ham_cd", "ham_vq"), contracts)
+@each_of(("ham_cd", "ham_vq"))
+def contraction(rows: Rows, ham: str) -> Outcome:
+    own = small(rows).of(module=ham, gradient="bptt")
+    norms, radii = (own.numbers(column, "steps") for column in ("step_norm", "step_radius"))
+    first, last = norms.index[0], norms.index[-1]
+    text = f"norm {norms[first]:.3g} at K = {first:g}, {norms[last]:.3g} at K = {last:g}; spectral radius "
+    return bool(norms.max() < 1), f"{text}{radii[first]:.3g}, {radii[last]:.3g}"
 
 
 CLAIMS = (

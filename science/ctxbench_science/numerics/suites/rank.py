@@ -1,6 +1,6 @@
 """Claims of the suite `rank` about the latent dimension of Geng et al., ICLR 2021."""
 
-from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, each_of, measured
 from ctxbench_science.numerics.hams import HAMS
 
 # Relative: an error of r = 8 up to this much above that of r = 32 counts as no worse.
@@ -8,20 +8,16 @@ CLOSE = 0.1
 D = 64
 
 
-def small(rows: Rows) -> Finding:
-    def performs(ham: str) -> Outcome:
-        few, many = (rows.number("reconstruction_error", module=ham, d=D, rank=rank) for rank in (8, 32))
-        return few < (1 + CLOSE) * many, f"{few:.3f} at r = 8, {many:.3f} at r = 32"
-
-    return for_each(HAMS, performs)
+@each_of(HAMS)
+def small(rows: Rows, ham: str) -> Outcome:
+    few, many = (rows.number("reconstruction_error", module=ham, d=D, rank=rank) for rank in (8, 32))
+    return few < (1 + CLOSE) * many, f"{few:.3f} at r = 8, {many:.3f} at r = 32"
 
 
-def cost(rows: Rows) -> Finding:
-    def grows(ham: str) -> Outcome:
-        few, many = (rows.number("macs", module=ham, d=D, rank=rank) for rank in (8, 32))
-        return many < 4 * few, f"{many / few:.2f} times"
-
-    return for_each(HAMS, grows)
+@each_of(HAMS)
+def cost(rows: Rows, ham: str) -> Outcome:
+    few, many = (rows.number("macs", module=ham, d=D, rank=rank) for rank in (8, 32))
+    return many < 4 * few, f"{many / few:.2f} times"
 
 
 def least(rows: Rows) -> Finding:

@@ -1,6 +1,6 @@
 """Claims of the suite `spectrum` about Fig. 6 of Geng et al., ICLR 2021."""
 
-from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, each_of, measured
 from ctxbench_science.numerics.hams import HAMS
 
 # The rank of the signal.
@@ -12,14 +12,12 @@ CLOSE_DB = 0.1
 LOST_DB = 1.0
 
 
-def concentration(rows: Rows) -> Finding:
-    def concentrates(ham: str) -> Outcome:
-        row = rows.of(module=ham, rank=TRUE)
-        energy, rank = ([row.number(f"spectrum_{what}_{end}") for end in ("in", "out")] for what in ("energy", "rank"))
-        text = f"energy {energy[0]:.3f} to {energy[1]:.3f}, effective rank {rank[0]:.1f} to {rank[1]:.1f}"
-        return energy[1] > (1 + SAME) * energy[0], text
-
-    return for_each(HAMS, concentrates)
+@each_of(HAMS)
+def concentration(rows: Rows, ham: str) -> Outcome:
+    row = rows.of(module=ham, rank=TRUE)
+    energy, rank = ([row.number(f"spectrum_{what}_{end}") for end in ("in", "out")] for what in ("energy", "rank"))
+    text = f"energy {energy[0]:.3f} to {energy[1]:.3f}, effective rank {rank[0]:.1f} to {rank[1]:.1f}"
+    return energy[1] > (1 + SAME) * energy[0], text
 
 
 def others(rows: Rows) -> Finding:
@@ -43,12 +41,10 @@ def others(rows: Rows) -> Finding:
     return measured("; ".join(texts))
 
 
-def recovery(rows: Rows) -> Finding:
-    def recovers(ham: str) -> Outcome:
-        gain = rows.number("spectrum_gain", module=ham, rank=TRUE)
-        return gain > 0, f"{gain:.2f} dB"
-
-    return for_each(HAMS, recovers)
+@each_of(HAMS)
+def recovery(rows: Rows, ham: str) -> Outcome:
+    gain = rows.number("spectrum_gain", module=ham, rank=TRUE)
+    return gain > 0, f"{gain:.2f} dB"
 
 
 def best(rows: Rows) -> Finding:
@@ -61,16 +57,14 @@ def best(rows: Rows) -> Finding:
     return measured("; ".join(texts))
 
 
-def forgiving(rows: Rows) -> Finding:
-    def forgives(ham: str) -> Outcome:
-        own = rows.of(module=ham)
-        lost, by_svd = (
-            own.number(column, rank=TRUE) - own.extreme("rank").number(column)
-            for column in ("spectrum_gain", "spectrum_gain_best")
-        )
-        return lost < LOST_DB, f"{lost:.2f} dB lost, SVD {by_svd:.2f}"
-
-    return for_each(HAMS, forgives)
+@each_of(HAMS)
+def forgiving(rows: Rows, ham: str) -> Outcome:
+    own = rows.of(module=ham)
+    lost, by_svd = (
+        own.number(column, rank=TRUE) - own.extreme("rank").number(column)
+        for column in ("spectrum_gain", "spectrum_gain_best")
+    )
+    return lost < LOST_DB, f"{lost:.2f} dB lost, SVD {by_svd:.2f}"
 
 
 CLAIMS = (

@@ -1,30 +1,26 @@
 """Claims of the suite `steps` about the iterations of Geng et al., ICLR 2021."""
 
-from ctxbench.base.statistics import fit_line
-from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, decided, for_each, slope
+from ctxbench.base.fits import fit_line
+from ctxbench_science.claims.findings import Claim, Finding, Outcome, Rows, decided, each_of
 from ctxbench_science.numerics.hams import HAMS
 
 # Relative: a smaller change of the reconstruction error is none.
 SAME = 0.02
 
 
-def time(rows: Rows) -> Finding:
-    def grows(ham: str) -> Outcome:
-        times = rows.of(module=ham).times("infer", "steps")
-        line = fit_line(times.index, times)
-        text = f"{slope(line).text()} ms a step"
-        return (True if line.low > 0 else False if line.high <= 0 else None), text
-
-    return for_each(HAMS, grows)
+@each_of(HAMS)
+def time(rows: Rows, ham: str) -> Outcome:
+    times = rows.of(module=ham).times("infer", "steps")
+    slope = fit_line(times.index, times).slope
+    text = f"{slope.text()} ms a step"
+    return (True if slope.low > 0 else False if slope.high <= 0 else None), text
 
 
-def enough(rows: Rows) -> Finding:
-    def settles(ham: str) -> Outcome:
-        few, many = (rows.number("reconstruction_error", module=ham, steps=steps) for steps in (6, 24))
-        change = abs(many - few) / few
-        return change < SAME, f"{few:.3f} at K = 6, {many:.3f} at K = 24 ({change:.1%})"
-
-    return for_each(HAMS, settles)
+@each_of(HAMS)
+def enough(rows: Rows, ham: str) -> Outcome:
+    few, many = (rows.number("reconstruction_error", module=ham, steps=steps) for steps in (6, 24))
+    change = abs(many - few) / few
+    return change < SAME, f"{few:.3f} at K = 6, {many:.3f} at K = 24 ({change:.1%})"
 
 
 def one(rows: Rows) -> Finding:
@@ -33,15 +29,11 @@ def one(rows: Rows) -> Finding:
     return decided(change < SAME, f"ham_vq: {first:.3f} at K = 1, {sixth:.3f} at K = 6 ({change:.1%})")
 
 
-def falling(rows: Rows) -> Finding:
-    def falls(ham: str) -> Outcome:
-        errors = rows.of(module=ham).numbers("reconstruction_error", "steps")
-        rises = errors.index[errors.diff() > 0]
-        return rises.empty, f"rises to K = {', '.join(f'{steps:g}' for steps in rises)}" if len(
-            rises
-        ) else "never rises"
-
-    return for_each(HAMS, falls)
+@each_of(HAMS)
+def falling(rows: Rows, ham: str) -> Outcome:
+    errors = rows.of(module=ham).numbers("reconstruction_error", "steps")
+    rises = errors.index[errors.diff() > 0]
+    return rises.empty, f"rises to K = {', '.join(f'{steps:g}' for steps in rises)}" if len(rises) else "never rises"
 
 
 CLAIMS = (

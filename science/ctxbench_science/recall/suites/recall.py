@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from ctxbench.base.number import Number
-from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
+from ctxbench_science.claims.findings import Claim, Finding, Missing, Outcome, Rows, decided, each_of, measured
 from ctxbench_science.recall.metric import CHANCE, NOISE, SOLVED, accuracy_of, first_of, from_histogram, learned_of
 
 SUMS = ("global", "lookup")
@@ -38,12 +38,10 @@ def best(rows: Rows, kind: str, module: str) -> float:
     return float(rows.of(module=module).column(f"recall_{kind}").max())
 
 
-def chance(rows: Rows) -> Finding:
-    def judge(module: str) -> Outcome:
-        values = {kind: reached(rows, kind, module=module).value for kind in SUMS}
-        return all(abs(value - CHANCE) <= NOISE for value in values.values()), _percents(values)
-
-    return for_each(("identity",), judge)
+@each_of(("identity",))
+def chance(rows: Rows, module: str) -> Outcome:
+    values = {kind: reached(rows, kind, module=module).value for kind in SUMS}
+    return all(abs(value - CHANCE) <= NOISE for value in values.values()), _percents(values)
 
 
 def ladder(rows: Rows) -> Finding:
@@ -91,30 +89,25 @@ def families(rows: Rows) -> Finding:
     return measured("; ".join(parts))
 
 
-def one_step(rows: Rows) -> Finding:
+@each_of(ALL_STEPS)
+def one_step(rows: Rows, module: str) -> Outcome:
     """Outcome by overlap of the intervals: over seeds in `segment`, of the share of seeds that learned elsewhere."""
-
-    def judge(module: str) -> Outcome:
-        parts, holds = [], True
-        for kind in ("segment", *SUMS):
-            one, every = (
-                _judged(kind, found(rows, kind, module=module, gradient=gradient))
-                for gradient in ("none" if module == "ema" else "one_step", ALL_STEPS[module])
-            )
-            holds = holds and one.high >= every.low
-            what = "mean IoU" if kind == "segment" else "of the seeds"
-            parts.append(f"{kind} {one.value:.0f} against {every.value:.0f} % {what}")
-        return holds, ", ".join(parts)
-
-    return for_each(ALL_STEPS, judge)
+    parts, holds = [], True
+    for kind in ("segment", *SUMS):
+        one, every = (
+            _judged(kind, found(rows, kind, module=module, gradient=gradient))
+            for gradient in ("none" if module == "ema" else "one_step", ALL_STEPS[module])
+        )
+        holds = holds and one.high >= every.low
+        what = "mean IoU" if kind == "segment" else "of the seeds"
+        parts.append(f"{kind} {one.value:.0f} against {every.value:.0f} % {what}")
+    return holds, ", ".join(parts)
 
 
-def all_steps(rows: Rows) -> Finding:
-    def judge(module: str) -> Outcome:
-        share = learned_of(found(rows, "global", module=module, gradient=ALL_STEPS[module]))
-        return share.value > 50, f"{share.value:.0f} % of the seeds"
-
-    return for_each(ALL_STEPS, judge)
+@each_of(ALL_STEPS)
+def all_steps(rows: Rows, module: str) -> Outcome:
+    share = learned_of(found(rows, "global", module=module, gradient=ALL_STEPS[module]))
+    return share.value > 50, f"{share.value:.0f} % of the seeds"
 
 
 def _judged(kind: str, each: Mapping[str, Any]) -> Number:
