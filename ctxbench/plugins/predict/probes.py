@@ -17,6 +17,7 @@ from ctxbench.base.errors import UsageError, unknown
 InputShapes = Sequence[tuple[int, ...]]
 # Maps of a probe whose results are kept.
 KEPT_MAPS = 8
+KEPT_SIZES = ("1 512 512 1 64 1 1", "1 384 384 1 14 1 1")
 # The host's time for an operator of a block, on a GPU, comes from so many operators of layers.
 LAYERS, TRAINED_LAYERS = "layers 60", "layers gradient 60"
 SMALL_MAP = (1, 8, 4, 4)
@@ -39,6 +40,7 @@ KERNELS = {
         "product 48 49 32 49", "convolution 1 512 512 1 64 1 1", "convolution 1 384 384 1 14 1 1",
         "convolution input 1 512 512 1 64 1 1", "convolution input 1 384 384 1 14 1 1",
         "convolution weight 1 512 512 1 64 1 1", "convolution weight 1 384 384 1 14 1 1",
+        *(f"kept convolution{turn} {sizes}" for turn in ("", " input", " weight") for sizes in KEPT_SIZES),
         "convolution 1 512 128 3 64 1 1", "convolution 1 384 96 3 14 1 1", "convolution input 1 512 128 3 64 1 1",
         "convolution weight 1 512 128 3 64 1 1", "convolution input 1 384 96 3 14 1 1",
         "convolution weight 1 384 96 3 14 1 1", "convolution 1 512 512 3 64 512 1",
@@ -160,9 +162,22 @@ def _batch_norm_gradient(images: int, channels: int, places: int) -> FunctionWit
     return function, [(images, channels, places)] * 2 + [(channels,)] * 3
 
 
-def _each(function: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    """Results of several maps, kept until the last is there, as training keeps them: no cache holds them all."""
-    return lambda *maps: [function(each) for each in maps]
+def _kept(make: Callable[..., FunctionWithInputs]) -> Callable[..., FunctionWithInputs]:
+    """A kernel over several maps, each with weights of its own.
+
+    The results are kept until the last is there, as training keeps them: no cache holds them all.
+    """
+
+    def made(*sizes: int) -> FunctionWithInputs:
+        function, shapes = make(*sizes)
+        inputs = len(shapes)
+
+        def kept(*tensors: Tensor) -> list[Any]:
+            return [function(*tensors[at : at + inputs]) for at in range(0, len(tensors), inputs)]
+
+        return kept, [*shapes] * KEPT_MAPS
+
+    return made
 
 
 def _small(operators: int) -> FunctionWithInputs:
@@ -225,9 +240,12 @@ _MAKERS: dict[str, Callable[..., FunctionWithInputs]] = {
         [(1, channels, size, size)],
     ),
     "sum": lambda rows, columns: (lambda x: x.sum(-1), [(rows, columns)]),
-    "kept add": lambda numbers: (_each(lambda x: torch.add(x, x)), [(numbers,)] * KEPT_MAPS),
-    "kept gelu": lambda numbers: (_each(functional.gelu), [(numbers,)] * KEPT_MAPS),
-    "kept sum": lambda rows, columns: (_each(lambda x: x.sum(-1)), [(rows, columns)] * KEPT_MAPS),
+    "kept add": _kept(lambda numbers: (lambda x: torch.add(x, x), [(numbers,)])),
+    "kept gelu": _kept(lambda numbers: (functional.gelu, [(numbers,)])),
+    "kept sum": _kept(lambda rows, columns: (lambda x: x.sum(-1), [(rows, columns)])),
+    "kept convolution": _kept(_convolution),
+    "kept convolution input": _kept(_gradient(0)),
+    "kept convolution weight": _kept(_gradient(1)),
     "windows": lambda count, side, channels: (
         lambda x: x.transpose(1, 2).contiguous(),
         [(count, side, count, side * channels)],

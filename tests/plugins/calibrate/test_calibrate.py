@@ -199,6 +199,25 @@ def test_a_cpu_is_a_device_like_any_other() -> None:
     assert trained.time.errors["operators"] == pytest.approx(HOST_KNOWN_SD * gaps / trained.device_ms)
 
 
+def test_convolutions_whose_results_are_kept_tell_those_of_training() -> None:
+    """They take 1.44 times as long: so do convolutions in training, and those of inference 1.2 times, the middle."""
+    plain = DeviceSpec(
+        title="x", peak_tflops={"float32": 0.1}, bandwidth_gb_s=50, l2_mib=1, processors=1, backend="cpu"
+    )
+    times = {name: expected_ms(name, plain) * 1.44 ** name.startswith("kept ") for name in KERNELS["cpu"]}
+    known = effects_of(plain.model_copy(update={"kernels_ms": times}), "cuda")
+    work = Convolution(1, 384, 384, (14, 14), (14, 14), (1, 1), (1, 1), (1, 1)).work()
+    alone = effects_of(
+        plain.model_copy(
+            update={"kernels_ms": {name: ms for name, ms in times.items() if not name.startswith("kept convolution")}}
+        ),
+        "cuda",
+    )
+    factors = [rate(work, known, trains=trains).factor for trains in (False, True)]
+    assert factors[1] / factors[0] == pytest.approx(1.2, rel=0.01)
+    assert [rate(work, alone, trains=trains).factor for trains in (False, True)] == [pytest.approx(1, rel=0.05)] * 2
+
+
 def test_of_a_data_sheet_the_host_alone_is_measured() -> None:
     server = Server(sheet("t4"))
     found = content("a100-40gb", CPU, server)
