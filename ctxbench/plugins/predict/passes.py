@@ -57,7 +57,8 @@ class PassTime:
     CPU; the longer one counts. `other_era_ms` is the time with the software of the other era, `default_ms` that in the
     dtype that PyTorch takes for float32 if nothing is set: TF32 in convolutions where the device has it. `host_sd` is
     the error of the host's, a standard deviation of its logarithm. `call_us` is what a call takes that computes
-    nothing, and `operators_ms` each operator's part of the time that counts.
+    nothing, and `operators_ms` each operator's part of the time that counts; of a time that is not known, of what the
+    kernels alone take.
     """
 
     time: Number
@@ -136,6 +137,7 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
     gap_us, gaps = _gaps(operators, sheet)
     launches = gap_us * sum(gaps) / 1e3
     device = math.fsum(kernel.ms for kernel in kernels) + launches
+    operators_ms = tuple(_with_gaps(operators, kernels, [gap_us * each / 1e3 for each in gaps]))
     host_us = sheet.host_us or HOST_US
     # A CPU launches nothing: its gaps are all that its calls take.
     host = sum(each.launches for each in operators) * host_us / 1e3 if sheet.backend == "cuda" else 0.0
@@ -167,19 +169,20 @@ def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "floa
         dtype=dtype,
         era=era,
         host_us=host_us,
-        call_us=host_us if host > device else gap_us,
+        call_us=gap_us,
         host_sd=host_sd,
         host_origin="assumed" if not sheet.host_us else "measured" if sheet.kernels_ms else "scaled",
         kernels=kernels,
-        operators_ms=tuple(
-            (each.launches * host_us / 1e3 for each in operators)
-            if host > device
-            else _with_gaps(operators, kernels, [gap_us * each / 1e3 for each in gaps])
-        ),
+        operators_ms=operators_ms,
     )
     why = reason_unknown(time.low, time.high, time.errors, found.assumed_share, found.assumed_classes)
-    alone = kernels_alone(device, errors, found.assumed_share) if why else ""
-    return replace(found, time=replace(time, unknown=why, kernels=alone))
+    if why:
+        return replace(
+            found, time=replace(time, unknown=why, kernels=kernels_alone(device, errors, found.assumed_share))
+        )
+    if found.is_launch_bound:
+        return replace(found, call_us=host_us, operators_ms=tuple(each.launches * host_us / 1e3 for each in operators))
+    return found
 
 
 def trains(operators: Iterable[Operator]) -> bool:

@@ -25,6 +25,8 @@ _WORTH_TELLING = 0.05
 
 def advice(taken: Pass, memory: MemoryProfile | None) -> list[str]:
     """The sentences, of a pass and, where it is known, its memory."""
+    if not taken.has_times:
+        return [*_kept_maps(memory)] if memory else []
     found = [*_moves(taken), *_loops(taken), *_wide(taken), *_waits(taken), *_small_calls(taken)]
     if memory is not None:
         found += [*_unfused(taken, memory), *_scaled_maps(taken, memory), *_layouts(taken, memory), *_kept_maps(memory)]

@@ -43,6 +43,7 @@ def _pass(profile: Profile, mode: Mode, lines: Lines) -> dict[str, Any]:
         "noun": NOUNS[mode].capitalize(),
         "headline": headline(profile, mode),
         "sentences": sentences(taken),
+        "time": "ms" if taken.has_times else "of sum",
         "memory": kept_or_moved(taken),
         "sources": _files(profile, taken, parts),
         "flame": _node(taken, "module", "(module)", taken.costs, 0, lines, taken.sum_ms.value or 1.0),
@@ -68,14 +69,17 @@ def _files(profile: Profile, taken: Pass, parts: Mapping[Line, Part]) -> list[di
 
 
 def _cells(taken: Pass, part: Part | None, most: Sequence[float]) -> list[tuple[list[tuple[str, float]], str]]:
-    """A line's time, what it saves, MACs and bytes: bars with their width in per cent of the longest, and a text."""
+    """A line's time or share, savings, MACs and bytes: bars with their width in per cent of the longest, and a text."""
     if part is None:
         return [([], "")] * 4
     times = (("forward", part.forward_ms), ("backward", part.backward_ms))
     held_bytes = held(taken, part)
     return [
-        ([(name, 100 * ms / most[0]) for name, ms in times], significant(part.ms.value)),
-        ([], significant(part.saved_ms) if part.saved_ms else ""),
+        (
+            [(name, 100 * ms / most[0]) for name, ms in times],
+            significant(part.ms.value) if taken.has_times else f"{part.share:.1%}",
+        ),
+        ([], significant(part.saved_ms) if part.saved_ms and taken.has_times else ""),
         ([("macs", 100 * part.macs / most[1])], si(part.macs)),
         ([("memory", 100 * held_bytes / most[2])], size(held_bytes)),
     ]
@@ -105,7 +109,7 @@ def _node(
     return {
         "kind": kind,
         "name": name,
-        "title": f"{name}: {part.ms.text()} ms, {part.share:.1%} of all operators",
+        "title": f"{name}: {f'{part.ms.text()} ms, ' * taken.has_times}{part.share:.1%} of all operators",
         "width": round(100 * part.ms.value / around_ms, 3),
         "children": sorted(children, key=lambda child: -child["width"]),
     }

@@ -112,6 +112,8 @@ class Pass:
     `pass_ms` is its value and the ends of its band. `python` is the time of lines outside of operators, where that is
     much. `advice` are sentences, `notes` what is not known, and why. `on_data` is the reason why MACs and bytes were
     counted on numbers and not on meta. `others_share` is the share of the cores that other work kept busy meanwhile.
+    `unknown` says why a predicted time is known too badly to be told, and `kernels` what those of the pass take alone,
+    as text: all rows then share that.
     """
 
     mode: Mode
@@ -124,6 +126,8 @@ class Pass:
     notes: Sequence[str] = ()
     on_data: str = ""
     others_share: float | None = None
+    unknown: str = ""
+    kernels: str = ""
 
     @property
     def is_measured(self) -> bool:
@@ -135,7 +139,12 @@ class Pass:
         if self.is_measured:
             return replace(measured(self.pass_ms), others_share=self.others_share)
         value, low, high = self.pass_ms
-        return Number(value, low, high, origin="predicted")
+        return Number(value, low, high, origin="predicted", unknown=self.unknown, kernels=self.kernels)
+
+    @property
+    def has_times(self) -> bool:
+        """Return whether its rows have milliseconds, or shares alone."""
+        return not self.unknown or bool(self.kernels)
 
     @property
     def confidence(self) -> float:
@@ -213,7 +222,9 @@ class Pass:
         times = {"ms": part.ms.value, "ms_low": part.ms.low, "ms_high": part.ms.high}
         phases = {"forward_ms": part.forward_ms, "backward_ms": part.backward_ms}
         rest = {name: getattr(part, name) for name in (*SUMS, "saved_ms", "bound")}
-        return {"mode": self.mode, by: part.name, **times, **phases, "share": part.share, **rest}
+        row = {"mode": self.mode, by: part.name, **times, **phases, "share": part.share, **rest}
+        untold = () if self.has_times else (*times, *phases, "saved_ms")
+        return row | dict.fromkeys(untold, math.nan)
 
     def _tree(self) -> list[Part]:
         paths = {cost.place.module for cost in self.costs}

@@ -166,6 +166,14 @@ def predicted(
         ns = round(ms * 1e6)
         spans.append(Span(operator.phase, operator.place, operator.name, now, now + ns, ns))
         now += ns
-    notes = [str(note) for note in time.notes()]
-    roof, band = replace(roof, call_s=time.call_us / 1e6), (time.time.value, time.time.low, time.time.high)
-    return Pass(mode, found.costs.all, roof, band, notes=[*notes, *found.missing]), found, spans
+    told, notes = time.time, [str(note) for note in time.notes()]
+    taken = Pass(
+        mode,
+        found.costs.all,
+        replace(roof, call_s=time.call_us / 1e6),
+        (told.value, told.low, told.high),
+        notes=[*notes, *found.missing],
+        unknown=told.unknown,
+        kernels=told.kernels,
+    )
+    return taken, found, spans

@@ -11,6 +11,8 @@ from ctxbench.table.table import Cell, Origin, Table, plain_table
 
 # Rows beyond these are summed up in one line, and names and code longer than that are cut.
 LISTED, NAME_WIDTH, CODE_WIDTH = 12, 18, 16
+# Columns of milliseconds, and of rates.
+TIMES = ("ms", "saves", "GFLOP/s", "GB/s")
 # Significant digits of the pass, which set the decimals of all its rows.
 DIGITS = 5
 
@@ -35,7 +37,7 @@ def table(profile: Profile, mode: Mode, by: By, lines: Lines, listed: int = LIST
         shown = [part for part in parts if part not in rest]
         rows = [_row(taken, by, part, _ms_of(taken, round(part.ms.value / _unit(taken)))) for part in shown]
         rows += [_filled([f"{len(rest)} others, shorter"], columns)] * bool(rest)
-        return plain_table(columns, rows)
+        return _told(taken, columns, rows)
     shown, rest = parts[:listed], parts[listed:]
     if rest:
         shown.append(taken.part(f"{len(rest)} others", [cost for part in rest for cost in part.costs]))
@@ -49,7 +51,14 @@ def table(profile: Profile, mode: Mode, by: By, lines: Lines, listed: int = LIST
         between = round(taken.between_ms.value / _unit(taken))
         rows.append(_filled(["between operators", *gap, _ms_of(taken, between)], columns))
         rows.append(_filled(["pass, profiled", *gap, _ms_of(taken, sums + between)], columns))
-    return plain_table(columns, rows)
+    return _told(taken, columns, rows)
+
+
+def _told(taken: Pass, columns: dict[str, Origin], rows: Sequence[Sequence[Cell]]) -> Table:
+    """A table without its times, where too little of them is known."""
+    kept = [at for at, name in enumerate(columns) if taken.has_times or name not in TIMES]
+    names = [*columns]
+    return plain_table({names[at]: columns[names[at]] for at in kept}, [[row[at] for at in kept] for row in rows])
 
 
 def _columns(taken: Pass, by: By) -> dict[str, Origin]:

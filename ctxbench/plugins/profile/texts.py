@@ -31,8 +31,10 @@ def _band(taken: Pass) -> str:
 def sentences(taken: Pass) -> list[str]:
     """Sentences on the measurement of a pass, its possible savings, and the unknown."""
     counted = f"*: counted in a pass on numbers, because {taken.on_data}. What is kept and the peak are not known."
+    alone = f"All rows share what the kernels alone take{', a lower bound of the pass' * bool(taken.kernels)}."
     return [
         *_measured(taken),
+        *[alone] * bool(taken.unknown),
         *_most(taken),
         *_python(taken),
         *taken.advice,
@@ -57,7 +59,7 @@ def _most(taken: Pass) -> list[str]:
     """The line that could save most; the gradients of the weights, which have no line, nobody can change."""
     lines = (part for part in taken.parts("line") if part.line is not None)
     most = max(lines, key=lambda part: part.saved_ms, default=None)
-    if most is None or not most.saved_ms or not most.is_known:
+    if most is None or not most.saved_ms or not most.is_known or not taken.has_times:
         return []
     times = f"{significant(most.saved_ms)} of its {significant(most.ms.value)} ms"
     return [f"Most could be saved at {most.name}: {times} at most."]

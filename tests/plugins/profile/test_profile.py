@@ -33,6 +33,7 @@ from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import Phase
 from ctxbench.plugins.predict.operators import operators_in, operators_of
 from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.rates import HOST_KNOWN_SD, HOST_SD
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.plugins.profile import child
 from ctxbench.plugins.profile.advice import advice
@@ -169,7 +170,7 @@ def test_the_costs_of_all_lines_are_those_of_the_module(key: str) -> None:
 FREE_GRADIENT = {
     "clone": "x = x.clone().clone().clone().clone()",
     "layout": "x = x.transpose(2, 3).contiguous().transpose(2, 3).contiguous().clone()",
-    "copied twice": "x = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2).contiguous()",
+    "copied thrice": "x = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2).contiguous().clone()",
 }
 SLOW = {
     "rows": "x = torch.stack([row * 2 for row in x.unbind(2)], 2)",
@@ -227,33 +228,35 @@ def test_a_planted_slow_line_is_predicted_to_save_most(line: str, mode: Mode, tm
     parts = sorted(taken.parts("line"), key=lambda part: -part.saved_ms)
     assert parts[0].name == f"planted.py:{PLANTED_LINE}"
     assert {part.name for part in parts if part.line is None} <= {f"({LOSS})", "(weights)"}
-    assert sum(cost.ms[0] for cost in taken.costs if cost.ms) == pytest.approx(taken.time.value)
-    assert spans[-1].end / 1e6 == pytest.approx(taken.time.value, rel=1e-3)
+    assert spans[-1].end / 1e6 == pytest.approx(taken.sum_ms.value, rel=1e-3)
 
 
-# The host decides on a GPU, or the kernels do; a processor, whose calls have gaps.
+# On a GPU the host decides, which is not known, or known, or the kernels do; a processor, whose calls have gaps.
 T4 = sheet("t4")
 DEVICES = (
-    T4,
-    T4.model_copy(update={"host_us": 0.1}),
-    T4.model_copy(update={"backend": "cpu", "launch_us": 2.0, "host_us": 8.0, "train_us": 5.0}),
+    (HOST_SD, T4),
+    (HOST_KNOWN_SD, T4),
+    (HOST_KNOWN_SD, T4.model_copy(update={"host_us": 0.1})),
+    (HOST_SD, T4.model_copy(update={"backend": "cpu", "launch_us": 2.0, "host_us": 8.0, "train_us": 5.0})),
 )
 
 
 @pytest.mark.parametrize("key", blocks())
-def test_predicted_rows_add_up_to_the_time_of_the_pass(key: str) -> None:
+def test_predicted_rows_add_up_to_the_time_of_the_pass(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or to what its kernels alone take, where no time is told."""
     module, x = on_meta(key)
     for mode in MODES:
         bound = []
-        for device in DEVICES:
+        for host_sd, device in DEVICES:
+            monkeypatch.setattr("ctxbench.plugins.predict.passes.HOST_SD", host_sd)
             time = time_of(operators_of(module, x, mode=mode, device=device.backend), device)
             taken, _, spans = predicted(module, x, mode=mode, sheet=device, dtype="float32", autocast=None)
-            whole = pytest.approx(time.time.value)
+            whole = pytest.approx(time.device_ms if time.time.unknown else time.time.value)
             assert [sum(part.ms.value for part in taken.parts(by)) for by in ("line", "operator")] == [whole] * 2
             assert taken.parts("submodule")[0].ms.value == taken.sum_ms.value == whole
-            assert spans[-1].end / 1e6 == pytest.approx(time.time.value, rel=1e-3)
-            bound.append(time.is_launch_bound)
-        assert bound == [True, False, False]
+            assert spans[-1].end / 1e6 == pytest.approx(taken.sum_ms.value, rel=1e-3)
+            bound.append((time.is_launch_bound, "host" in time.time.unknown))
+        assert bound == [(True, True), (True, False), (False, False), (False, False)]
 
 
 class FakeMachine:
@@ -578,6 +581,29 @@ def test_a_prediction_measures_nothing_and_finds_the_slow_line(command: Callable
     assert first.startswith("planted.py:12")
     assert first.endswith("calls")
     assert "At planted.py:12, one module calls mul 64 times" in done.stdout
+
+
+def test_where_no_time_is_known_rows_have_those_of_the_kernels_alone_or_shares(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    where, table, page = (
+        ("--shape", "1,64,80,80", "--for", "t4", "--mode", "infer"),
+        tmp_path / "p.csv",
+        tmp_path / "p.html",
+    )
+    bound = command("profile", "se", *where).stdout
+    assert "not known: the host's time to launch the kernels decides" in bound
+    alone = float(bound.partition("the kernels alone take ")[2].partition(" ")[0])
+    assert float(bound.partition("sum of rows")[2].split()[0]) == pytest.approx(alone, rel=0.01)
+    assert "All rows share what the kernels alone take, a lower bound of the pass." in bound
+    unmeasured = command("profile", "mhsa", *where, "--csv", table, "--html", page).stdout
+    assert "not known: 97% of the time is in fused attention, which nothing measured" in unmeasured
+    assert not re.search(r"\d ms|^\S+ .* ms |GB/s  ", unmeasured, re.MULTILINE)
+    frame = pd.read_csv(table)
+    assert frame[[name for name in frame if "ms" in name and name != "ideal_ms"]].isna().all(axis=None)
+    assert frame.loc[frame["by"] == "operator", "share"].sum() == pytest.approx(1)
+    html = page.read_text(encoding="utf-8")
+    assert ("97.3%" in html, re.search(r"\d ms\b|>ms<", html)) == (True, None)
 
 
 @pytest.mark.extra("networks")
