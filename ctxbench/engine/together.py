@@ -97,18 +97,15 @@ def measure_static(
     cases: Iterable[Case], plan: Plan, executor: Executor, tell: Callable[[str, Record], object]
 ) -> None:
     """Tell the record of the static metrics of `plan` for each case, by its id, measured on the meta device."""
-    alike: dict[str, list[str]] = {}
-    on_meta: dict[str, Case] = {}
+    alike: dict[str, list[Case]] = {}
     for case in cases:
-        without = replace(case, device=META)
-        alike.setdefault(without.id, []).append(case.id)
-        on_meta[without.id] = without
+        alike.setdefault(replace(case, device=META).id, []).append(case)
 
     def keep(case: Case, outcome: CaseOutcome) -> None:
-        for name in alike[case.id]:
-            tell(name, outcome.record)
+        for each in alike[case.id]:
+            tell(each.id, outcome.record)
 
-    for group in counted_together(on_meta.values()):
+    for group in counted_together(replace(each, device=META) for each, *_ in alike.values()):
         measure_together(group, plan, executor, Quiet(), lambda case: None, keep)
 
 
