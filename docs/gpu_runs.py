@@ -6,9 +6,6 @@ from typing import Any
 import pandas as pd
 from lists import ROOT
 
-from ctxbench.base.mode import MODES
-from ctxbench.results.run_folder import RunFolder
-
 RESULTS = ROOT / "results"
 # Columns of bytes and of marks: the prediction of the day of the run, today's, and today's with cuDNN's workspaces.
 ERRORS = {
@@ -61,13 +58,6 @@ def gpu_gradients() -> pd.DataFrame:
 def _table(name: str) -> pd.DataFrame:
     """A table of the newest run, compressed or not."""
     return pd.read_csv(next((RESULTS / gpu_run()["folder"]).glob(f"{name}.csv*")))
-
-
-def gpu_table3_errors() -> "pd.Series[float]":
-    """The same of the blocks of Table 3."""
-    frame = RunFolder.open(RESULTS / gpu_run()["folder"].replace("gpu-", "table3-")).frame()
-    found = [frame[f"memory_{mode}_predicted_bytes"] / frame[f"memory_{mode}_bytes"] - 1 for mode in MODES]
-    return _largest_first(pd.concat(found), [f"`{key}` {mode}" for mode in MODES for key in frame["module"]])
 
 
 def _largest_first(errors: "pd.Series[float]", names: list[str]) -> "pd.Series[float]":
