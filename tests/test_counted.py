@@ -146,15 +146,17 @@ def test_only_what_ended_well_is_kept(said: list[Reply], ended: Exit, folder: Pa
     assert not folder.exists()
 
 
-def test_other_code_is_counted_and_what_the_former_code_kept_is_removed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("part", ["ctxbench.engine.cache.counting_code", "platform.python_version"])
+def test_with_other_code_or_python_all_is_counted_anew_and_what_was_kept_is_removed(
+    part: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = Counts()
     told(CachedExecutor(script))
-    monkeypatch.setattr(cache, "counting_code", lambda: "other")
+    (former,) = folder.iterdir()
+    monkeypatch.setattr(part, lambda: "other")
     told(CachedExecutor(script))
     assert script.asked == 2
-    assert [path.name for path in folder.iterdir()] == ["other"]
+    assert [path.name for path in folder.iterdir()] == [cache.counting_code()] != [former.name]
 
 
 @pytest.mark.parametrize(
@@ -192,14 +194,6 @@ def test_another_build_of_a_package_has_all_counted_anew(
 
     told(CachedExecutor(script))
     monkeypatch.setattr(cache, "distribution", installed)
-    told(CachedExecutor(script))
-    assert script.asked == 2
-
-
-def test_another_python_has_all_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Counts()
-    told(CachedExecutor(script))
-    monkeypatch.setattr("platform.python_version", lambda: "3.0.0")
     told(CachedExecutor(script))
     assert script.asked == 2
 
@@ -440,10 +434,7 @@ def test_a_prediction_of_an_own_block_is_told_again_without_a_process(
     shape = (1, 16, 8, 8)
     asked: list[Callable[[], Result[Any]]] = [
         lambda: ctxbench.predict_time("se", shape, "t4"),
-        *(
-            partial(ctxbench.predict_memory, "se", shape, mode="infer", target=target)
-            for target in ("cuda", "cpu", "t4")
-        ),
+        *(partial(ctxbench.predict_memory, "se", shape, mode="infer", target=each) for each in ("cuda", "cpu", "t4")),
     ]
 
     def answers() -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from forked import Forked
 from test_gate_check import SUITE, FakePairs
-from test_trees import OWN_GIT, commit, git
+from test_trees import OWN_GIT, new_repository
 
 import ctxbench
 from ctxbench.base.errors import UsageError
@@ -72,10 +72,7 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[s
     def run(
         before: str, now: str, name: str = "Mine", axes: str = "", costs: Sequence[str] = ("params",), **options: Any
     ) -> GateResult:
-        root = tmp_path / "repository"
-        root.mkdir()
-        git(root, "init", "--quiet", "--initial-branch=main")
-        commit(root, {"module.py": before})
+        root = new_repository(tmp_path / "repository", {"module.py": before})
         (root / "module.py").write_text(now)
         monkeypatch.chdir(root)
         text = SUITE.format(modules=f'"module.py:{name}"', metrics=json.dumps(costs)[1:-1], gate="")

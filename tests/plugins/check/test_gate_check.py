@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 from fakes import wait_until
 from forked import Forked, KeptOpen
-from test_trees import OWN_GIT, commit, git, source, state
+from test_trees import OWN_GIT, commit, git, new_repository, source, state
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number
@@ -136,9 +136,7 @@ AFTER = {
 @pytest.fixture(scope="module")
 def shared_repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A repository whose working tree has every kind of change, none of them committed; no check writes into it."""
-    root = tmp_path_factory.mktemp("repository")
-    git(root, "init", "--quiet", "--initial-branch=main")
-    commit(root, BEFORE)
+    root = new_repository(tmp_path_factory.mktemp("repository"), BEFORE)
     for name, text in AFTER.items():
         (root / name).write_text(text)
     (root / "gone.py").unlink()
@@ -320,17 +318,8 @@ def test_a_parameter_less_is_shown_and_ok(repository: Path, ask: Ask) -> None:
 
 
 def test_every_kind_of_change_at_once(repository: Path, ask: Ask) -> None:
-    names = [
-        "same.py:Same",
-        "gone.py:Gone",
-        "renamed.py:Renamed",
-        "broken.py:Broken",
-        "stuck.py:Stuck",
-        "mended.py:Mended",
-        "unstuck.py:Unstuck",
-        "fresh.py:Fresh",
-    ]
-    result = ask(*names, timed=True)
+    names = ("Same", "Gone", "Renamed", "Broken", "Stuck", "Mended", "Unstuck", "Fresh")
+    result = ask(*(f"{name.lower()}.py:{name}" for name in names), timed=True)
     rows = rows_of(result)
     assert {name: (row.status, row.verdict) for name, row in rows.items()} == {
         "Same infer": ("measured", "ok"),
@@ -420,13 +409,9 @@ def test_an_adapter_that_cannot_be_in_each_commit_is_refused(repository: Path, a
 def test_code_and_outputs_that_are_the_same_need_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
-    root = tmp_path / "repository"
-    root.mkdir()
-    git(root, "init", "--quiet")
-    helper = "from inner import scale"
-    commit(root, {
-        "plain.py": source("Plain"), "uses.py": source("Uses", imports=helper), "inner.py": "scale = 1\n",
-        "other.py": source("Other"),
+    root = new_repository(tmp_path / "repository", {
+        "plain.py": source("Plain"), "uses.py": source("Uses", imports="from inner import scale"),
+        "inner.py": "scale = 1\n", "other.py": source("Other"),
     })  # fmt: skip
     (root / "plain.py").write_text(f'"""Says what it is."""\n# and why\n{source("Plain")}')
     (root / "inner.py").write_text("scale = 2  # which nothing uses\n")
@@ -584,26 +569,23 @@ def test_without_time_all_is_inconclusive_and_the_request_says_what_that_is(repo
 def test_a_baseline_that_loads_the_working_tree_s_files_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
-    root = tmp_path / "repository"
-    root.mkdir()
-    git(root, "init", "--quiet")
-    path = f"import sys\nsys.path.insert(0, {str(root / 'helpers')!r})\nfrom shared_width import WIDTH"
-    commit(root, {"block.py": source("Block", width="WIDTH", imports=path), "helpers/shared_width.py": "WIDTH = 2\n"})
-    (root / "helpers" / "shared_width.py").write_text("WIDTH = 9\n")
-    monkeypatch.chdir(root)
+    helper = tmp_path / "repository" / "helpers" / "shared_width.py"
+    path = f"import sys\nsys.path.insert(0, {str(helper.parent)!r})\nfrom shared_width import WIDTH"
+    block = source("Block", width="WIDTH", imports=path)
+    monkeypatch.chdir(
+        new_repository(tmp_path / "repository", {"block.py": block, "helpers/shared_width.py": "WIDTH = 2\n"})
+    )
+    helper.write_text("WIDTH = 9\n")
     result = ask("block.py:Block")
     assert result.exact == ()
-    helper = root / "helpers" / "shared_width.py"
     assert f"both sides share {helper}: the baseline loads it from the working tree" in result.notes
 
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository whose package lies in a folder that only PYTHONPATH, or an editable install, puts on the path."""
-    root = tmp_path / "elsewhere"
-    root.mkdir()
-    git(root, "init", "--quiet")
-    commit(root, {"python/elsewhere_package.py": source("Elsewhere"), "same.py": source("Same")})
+    files: dict[str, str | bytes] = {"python/elsewhere_package.py": source("Elsewhere"), "same.py": source("Same")}
+    root = new_repository(tmp_path / "elsewhere", files)
     monkeypatch.chdir(root)
     monkeypatch.syspath_prepend(str(root / "python"))
     return root
@@ -666,9 +648,7 @@ REAL = {
 
 def write_real(root: Path, modules: Mapping[str, tuple[str, str]]) -> list[str]:
     """A repository with each module as it was, and a working tree with each as it is; how a check names them."""
-    root.mkdir()
-    git(root, "init", "--quiet")
-    commit(root, {f"{name}.py": BEHAVIOUR.format(name=name, body=was) for name, (was, _) in modules.items()})
+    new_repository(root, {f"{name}.py": BEHAVIOUR.format(name=name, body=was) for name, (was, _) in modules.items()})
     for name, (_, now) in modules.items():
         (root / f"{name}.py").write_text(BEHAVIOUR.format(name=name, body=now))
     return [f"{name}.py:{name}" for name in modules]
@@ -947,8 +927,7 @@ def test_a_case_whose_count_was_stopped_is_inconclusive(
 def test_a_regression_says_which_operators_are_new_and_on_which_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
-    git(tmp_path, "init", "--quiet", "--initial-branch=main")
-    commit(tmp_path, {"wide.py": source("Wide"), "late.py": source("Late")})
+    new_repository(tmp_path, {"wide.py": source("Wide"), "late.py": source("Late")})
     slower = source("Wide").replace("return x *", "x = x.exp().exp()\n        return x.relu() *")
     (tmp_path / "wide.py").write_text(slower)
     (tmp_path / "late.py").write_text(source("Late").replace("return x", "sum(range(9))\n        return x"))

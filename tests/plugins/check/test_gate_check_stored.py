@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from forked import Forked
 from test_gate_check import BEHAVIOUR, SUITE
-from test_trees import OWN_GIT, commit, git, state
+from test_trees import OWN_GIT, new_repository, state
 
 import ctxbench
 from ctxbench.base.errors import UsageError
@@ -82,10 +82,7 @@ def _no_fresh_interpreters() -> Iterator[None]:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A repository with two modules, a run of them and a static one."""
     folder = tmp_path_factory.mktemp("measured")
-    root = folder / "repository"
-    root.mkdir()
-    git(root, "init", "--quiet", "--initial-branch=main")
-    commit(root, dict(MODULES))
+    root = new_repository(folder / "repository", dict(MODULES))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         suite = write_suite(folder, ["A.py:A", "B.py:B"], ["params", "macs", "memory", "latency"])
@@ -340,9 +337,8 @@ def test_a_new_crash_is_broken_and_leaves_the_other_module_its_verdict(root: Pat
     (root / "B.py").write_text("import beside\n" + MODULES["B.py"])
     result = ask(run)
     rows = rows_of(result)
-    assert [rows[name].status for name in ("A infer", "A train", "B infer", "B train")] == ["broken"] * 2 + [
-        "measured"
-    ] * 2
+    found = [rows[name].status for name in ("A infer", "A train", "B infer", "B train")]
+    assert found == ["broken", "broken", "measured", "measured"]
     assert rows["A train"].reason.startswith("crashed: killed in first_infer by SIGKILL")
     assert rows["B train"].replicates >= 3  # more where the machine was slow meanwhile
     assert result.exit_code == ExitCode.BROKEN

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_trees import OWN_GIT, commit, git
+from test_trees import OWN_GIT, commit, git, new_repository
 
 ROOT = Path(__file__).parents[3]
 MODULE = """
@@ -44,12 +44,9 @@ def steps_of(language: str) -> tuple[dict[str, str], list[str]]:
 @pytest.mark.parametrize(("change", "code"), [(("x + ", "x  + "), 0), (("x + ", "x.gone + "), 4)])
 def test_a_recipe_runs_as_it_is_copied(language: str, change: tuple[str, str], code: int, tmp_path: Path) -> None:
     tool, upstream, clone, programs = (tmp_path / name for name in ("tool", "upstream", "job/clone", "bin"))
-    for folder in (tool, upstream, programs):
-        folder.mkdir()
-        if folder != programs:
-            git(folder, "init", "--quiet", "--initial-branch=main")
-    commit(tool, {"constraints.txt": "", "pyproject.toml": ""})
-    commit(upstream, {"my_module.py": MODULE})
+    programs.mkdir()
+    new_repository(tool, {"constraints.txt": "", "pyproject.toml": ""})
+    new_repository(upstream, {"my_module.py": MODULE})
     git(tmp_path, "clone", "--quiet", str(upstream), str(clone))
     commit(clone, {"my_module.py": MODULE.replace(*change)})
     (programs / "pip").write_text(PIP)

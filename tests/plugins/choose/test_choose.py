@@ -70,17 +70,15 @@ def test_a_size_has_a_unit(text: str, size: int) -> None:
     assert size_in_bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "two", "2 TB", "0GiB", "-1GiB", "1e9 B", "९GiB"])
-def test_a_wrong_size_is_a_sentence(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a size, such as 2GiB or 1500MiB"):
-        size_in_bytes(text)
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("2", "--memory 2 has no unit; write it with one, such as 2GiB"), ("9" * 400 + "B", "it must be more than 0")],
+    [
+        *((each, "is not a size, such as 2GiB") for each in ("", "two", "2 TB", "0GiB", "-1GiB", "1e9 B", "९GiB")),
+        ("2", "--memory 2 has no unit; write it with one, such as 2GiB"),
+        ("9" * 400 + "B", "it must be more than 0"),
+    ],
 )
-def test_a_size_without_a_unit_and_one_that_no_machine_has_are_refused(text: str, sentence: str) -> None:
+def test_a_wrong_size_is_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         size_in_bytes(text)
 

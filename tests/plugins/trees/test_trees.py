@@ -77,6 +77,14 @@ def commit(folder: Path, files: dict[str, str | bytes], message: str = "change")
     return git(folder, "rev-parse", "HEAD")
 
 
+def new_repository(root: Path, files: dict[str, str | bytes]) -> Path:
+    """A folder with a repository whose one commit has these files."""
+    root.mkdir(exist_ok=True)
+    git(root, "init", "--quiet", "--initial-branch=main")
+    commit(root, files)
+    return root
+
+
 def contents(folder: Path) -> dict[str, bytes | str]:
     """Every file and link under a folder."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
@@ -120,10 +128,8 @@ def _own_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def made_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two commits on `main`, then a stash, a staged, an unstaged and an untracked change."""
-    folder = tmp_path_factory.mktemp("made") / "räpo with spaces"
-    folder.mkdir()
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    commit(folder, {"block.py": "width = 1\n", "pack/größe 1.txt": "old\n", "gone.py": ""})
+    files: dict[str, str | bytes] = {"block.py": "width = 1\n", "pack/größe 1.txt": "old\n", "gone.py": ""}
+    folder = new_repository(tmp_path_factory.mktemp("made") / "räpo with spaces", files)
     (folder / "gone.py").unlink()
     commit(folder, {"block.py": "width = 2\n"})
     (folder / "block.py").write_text("width = 2.5\n")
@@ -208,10 +214,7 @@ def test_a_linked_worktree_is_a_working_tree(repository: Path, tmp_path: Path) -
 def test_inside_a_git_hook_the_hooks_repository_is_not_taken_for_the_users(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    git(other, "init", "--quiet")
-    commit(other, {"other.py": ""})
+    other = new_repository(tmp_path / "other", {"other.py": ""})
     before = state(repository), state(other)
     with monkeypatch.context() as hook:
         hook.setenv("GIT_DIR", str(other / ".git"))
@@ -285,10 +288,7 @@ def made_nested(made_repository: Path, tmp_path_factory: pytest.TempPathFactory)
     """A repository with the submodule `libs/sub`, that has the submodule `deep`; each has two commits."""
     origins = tmp_path_factory.mktemp("origins")
     for name in ("deep", "sub"):
-        folder = origins / name
-        folder.mkdir()
-        git(folder, "init", "--quiet", "--initial-branch=main")
-        commit(folder, {f"{name}.py": "level = 1\n"})
+        new_repository(origins / name, {f"{name}.py": "level = 1\n"})
     git(origins / "sub", "submodule", "--quiet", "add", str(origins / "deep"), "deep")
     commit(origins / "sub", {})
     top = Path(shutil.copytree(made_repository, origins / made_repository.name))
@@ -316,11 +316,8 @@ def test_submodules_are_at_the_commits_that_the_baseline_records(nested: Path) -
         with baseline_tree(working_tree(nested), ref) as baseline:
             assert (baseline.root / "libs" / "sub" / "sub.py").read_text() == text
             assert (baseline.root / "libs" / "sub" / "deep" / "deep.py").read_text() == text
-            assert sorted(path.name for path in (baseline.root / "libs" / "sub").iterdir()) == [
-                ".gitmodules",
-                "deep",
-                "sub.py",
-            ]
+            names = {path.name for path in (baseline.root / "libs" / "sub").iterdir()}
+            assert names == {".gitmodules", "deep", "sub.py"}
             assert (baseline.root / "libs" / "index").exists() == (ref == "HEAD")
     with baseline_tree(working_tree(nested), "HEAD~2") as baseline:
         assert not (baseline.root / "libs").exists()
