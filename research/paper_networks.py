@@ -8,12 +8,18 @@ import importlib
 import math
 import os
 import sys
+import warnings
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+sys.path.append(str(Path(__file__).parent))  # audit imports this file by its path
+
+from public_sources import classes
 
 
 class Mamba(nn.Module):
@@ -115,6 +121,97 @@ class _Absent(ModuleType):
 def vit5(name: str = "small") -> nn.Module:
     """ViT-5 of a size."""
     return _network(getattr(imported("ViT-5", "models_vit5"), f"vit5_{name}")())
+
+
+def biformer(name: str = "tiny") -> nn.Module:
+    """BiFormer of a size. Its checkpoints during training are absent."""
+    code = imported("BiFormer", "models.biformer", **{"fairscale.nn.checkpoint": _Absent("fairscale.nn.checkpoint")})
+    return _network(getattr(code, f"biformer_{name}")())
+
+
+def intern_image() -> nn.Module:
+    """InternImage-T by its configuration, with the plain form of its deformable convolution in the kernel's place."""
+    versions = ModuleType("pkg_resources")
+    versions.get_distribution = lambda name: SimpleNamespace(version="1.0")  # type: ignore[attr-defined]
+    stand_ins = {"DCNv3": _Absent("DCNv3"), "pkg_resources": versions}
+    code = imported("InternImage/classification", "models.intern_image", **stand_ins)
+    return _network(code.InternImage("DCNv3_pytorch", 64, [4, 4, 18, 4], [4, 8, 16, 32]))
+
+
+class Neighbours:
+    """The products of natten's kernels in windows that end at the border with zeros, where natten's stay in the map."""
+
+    @staticmethod
+    def logits(query: Tensor, key: Tensor, bias: Tensor, size: int, dilation: int) -> Tensor:
+        return (query.unsqueeze(-2) @ Neighbours.around(key, size, dilation).transpose(-2, -1)).squeeze(-2)
+
+    @staticmethod
+    def mixed(weights: Tensor, value: Tensor, size: int, dilation: int) -> Tensor:
+        return (weights.unsqueeze(-2) @ Neighbours.around(value, size, dilation)).squeeze(-2)
+
+    @staticmethod
+    def around(maps: Tensor, size: int, dilation: int) -> Tensor:
+        """[B, heads, H, W, d] to [B, heads, H, W, size squared, d]."""
+        image = maps.flatten(0, 1).permute(0, 3, 1, 2)
+        found = nn.functional.unfold(image, size, dilation, padding=size // 2 * dilation)
+        return found.view(*maps.shape[:2], maps.shape[4], size**2, *maps.shape[2:4]).permute(0, 1, 4, 5, 3, 2)
+
+
+def dat(name: str = "tiny") -> nn.Module:
+    """DAT++ of a size. Neighbourhood attention is a kernel of natten; a stand-in has its products."""
+    import yaml
+
+    kernels = _Absent("natten.functional")
+    kernels.NATTEN2DQKRPBFunction = SimpleNamespace(apply=Neighbours.logits)  # type: ignore[attr-defined]
+    kernels.NATTEN2DAVFunction = SimpleNamespace(apply=Neighbours.mixed)  # type: ignore[attr-defined]
+    code = imported("DAT", "models.dat", **{"natten.functional": kernels, "natten": _Absent("natten")})
+    file = Path(os.environ["PAPERS"]) / "DAT" / "configs" / f"dat_{name}.yaml"
+    return _network(code.DAT(**yaml.safe_load(file.read_text(encoding="utf-8"))["MODEL"]["DAT"]))
+
+
+def lsknet() -> nn.Module:
+    """The backbone LSKNet-T of its configuration, whose normalisation is batch norm."""
+    from mmcv.cnn import build_norm_layer
+    from mmengine.model import BaseModule, constant_init, normal_init, trunc_normal_init
+    from timm.layers import DropPath, to_2tuple, trunc_normal_
+
+    names = ("Mlp", "LSKblock", "Attention", "Block", "OverlapPatchEmbed", "DWConv", "LSKNet")
+    found = classes(
+        "LSKNet/mmrotate/models/backbones/lsknet.py", *names, build_norm_layer=build_norm_layer, BaseModule=BaseModule,
+        constant_init=constant_init, normal_init=normal_init, trunc_normal_init=trunc_normal_init, DropPath=DropPath,
+        to_2tuple=to_2tuple, trunc_normal_=trunc_normal_, ROTATED_BACKBONES=REGISTRY, partial=partial,
+        warnings=warnings,
+    )  # fmt: skip
+    return _network(found.LSKNet(embed_dims=[32, 64, 160, 256], depths=[3, 3, 5, 2], norm_cfg={"type": "BN"}))
+
+
+def pkinet(arch: str = "T") -> nn.Module:
+    """The backbone PKINet of a size."""
+    from mmcv.cnn import ConvModule, build_norm_layer
+    from mmcv.cnn.bricks import DropPath
+    from mmengine.model import BaseModule, constant_init, normal_init, trunc_normal_init
+
+    places = classes("PKINet/mmrotate/models/utils/cnn.py", "autopad", "make_divisible", "BHWC2BCHW", "BCHW2BHWC")
+    names = (
+        "GSiLU", "CAA", "ConvFFN", "Stem", "DownSamplingLayer", "InceptionBottleneck", "PKIBlock", "PKIStage", "PKINet",
+    )  # fmt: skip
+    found = classes(
+        "PKINet/mmrotate/models/backbones/pkinet.py", *names, **vars(places), ConvModule=ConvModule,
+        build_norm_layer=build_norm_layer, DropPath=DropPath, BaseModule=BaseModule, constant_init=constant_init,
+        normal_init=normal_init, trunc_normal_init=trunc_normal_init, ROTATED_BACKBONES=REGISTRY,
+        _BatchNorm=nn.modules.batchnorm._BatchNorm,
+    )  # fmt: skip
+
+    class Returned(found.PKINet):  # type: ignore[misc,name-defined]  # public code
+        def train(self, mode: bool = True) -> "Returned":
+            """As theirs, which returns nothing."""
+            super().train(mode)
+            return self
+
+    return _network(Returned(arch, out_indices=(1, 2, 3, 4)))
+
+
+REGISTRY = SimpleNamespace(register_module=lambda *_, **__: lambda made: made)
 
 
 def _network(found: Any) -> nn.Module:

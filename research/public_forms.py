@@ -3,29 +3,35 @@
 A pair is run A B B A, with the processor's time of one thread; a ratio is of the two of ours over the two of theirs.
 Outputs are compared first. Each gets a contiguous map and may return views; in training the map has a gradient, too.
 Run: pip install --constraint constraints.txt ".[networks]" --requirement research/requirements.txt in the clone, then
-python research/public_forms.py [SECONDS]. Writes speed.csv and evidence.json into results/public-forms.
+PAPERS=FOLDER python research/public_forms.py [SECONDS [BLOCK ...]]; FOLDER has clones of BiFormer, DAT and LSKNet.
+Writes its rows into results/public-forms/speed.csv, each with its commit of ctxbench, its day, and the processes that
+ran or waited in the last minute on average (the load).
 """
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 sys.path.append(sys.path.pop(0))  # transformers is also a file beside this one
 
+import einops
 import numpy as np
 import pandas as pd
 import torch
 from as_maps import Through, last, tokens
-from stamp import stamp, write_stamp
+from public_sources import classes, version_of
+from stamp import stamp
 from timm.layers.eca import EcaModule
 from timm.models.convnext import ConvNeXtBlock
+from timm.models.efficientvit_msra import LocalWindowAttention
 from timm.models.mambaout import GatedConvBlock
 from timm.models.maxxvit import MaxxVitTransformerCfg, PartitionAttentionCl
 from timm.models.metaformer import Pooling
+from timm.models.shvit import SHSA
 from timm.models.swin_transformer import SwinTransformerBlock
 from torch import Tensor, nn
 from torchvision.models.swin_transformer import ShiftedWindowAttention
@@ -38,14 +44,15 @@ from ctxbench.meta.influence import with_noise
 
 # Not imported by name, which for mypy is the file beside this one.
 DETR: Any = import_module("transformers.models.deformable_detr.modeling_deformable_detr")
+OLMO: Any = import_module("transformers.models.olmo_hybrid.modeling_olmo_hybrid")
 MAMBA: Any = import_module("transformers.models.mamba2.modeling_mamba2")
-OUT = Path(__file__).resolve().parents[1] / "results" / "public-forms"
+TABLE = Path(__file__).resolve().parents[1] / "results" / "public-forms" / "speed.csv"
 # Sides are multiples of the window: at others timm's Swin computes something else.
 SHAPES = ((1, 256, 56, 56), (1, 384, 14, 14))
 HEAD_WIDTH, WINDOW = 32, 7
 # Seconds of each pair, the least of a sample, and the fewest rounds of A B B A.
 SECONDS, SAMPLE_S, FEWEST = 6.0, 0.02, 5
-AGREES = 1e-5
+AGREES = 1e-4  # in float32; public_equality.py compares in float64
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,7 @@ class Form:
     weights: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     has_residual: bool = False
+    names: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda ours: ours
 
     def pair(self, shape: tuple[int, ...]) -> tuple[nn.Module, nn.Module]:
         """Ours and theirs, with the same weights."""
@@ -67,7 +75,7 @@ class Form:
         ours = with_noise(registry.get(self.block).build(shape[1], self.settings))
         inner = self.make(shape).eval()
         place = inner.get_submodule(self.weights)
-        found = place.load_state_dict(ours.state_dict(), strict=False)
+        found = place.load_state_dict(self.names(ours.state_dict()), strict=False)
         lacking = {name for name, _ in place.named_parameters()} & set(found.missing_keys)
         if found.unexpected_keys or lacking:
             raise SystemExit(f"{self.name}: other weights: {found}")
@@ -130,7 +138,79 @@ def _mamba(shape: tuple[int, ...]) -> nn.Module:
     return made
 
 
+def _gated_delta(shape: tuple[int, ...]) -> nn.Module:
+    heads, width = 6, shape[1] // 8
+    config = OLMO.OlmoHybridConfig(
+        hidden_size=shape[1],
+        linear_num_key_heads=heads,
+        linear_num_value_heads=heads,
+        linear_key_head_dim=width,
+        linear_value_head_dim=2 * width,
+        linear_conv_kernel_dim=4,
+        linear_allow_neg_eigval=False,
+        num_hidden_layers=2,
+        layer_types=["linear_attention", "full_attention"],
+    )
+    made: nn.Module = OLMO.OlmoHybridGatedDeltaNet(config, layer_idx=0)
+    return made
+
+
+def _one_convolution(ours: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Our names as those of a layer that has one convolution for queries, keys and values."""
+    parts = [ours[f"{name}_conv1d.weight"] for name in "qkv"]
+    return {name: each for name, each in ours.items() if "_conv1d" not in name} | {"conv1d.weight": torch.cat(parts)}
+
+
+def _bra(shape: tuple[int, ...]) -> nn.Module:
+    parts = ("TopkRouting", "KVGather", "QKVLinear", "BiLevelRoutingAttention")
+    found = classes("BiFormer/ops/bra_legacy.py", *parts, wide=False, rearrange=einops.rearrange)
+    heads = shape[1] // HEAD_WIDTH
+    made: nn.Module = found.BiLevelRoutingAttention(shape[1], num_heads=heads, side_dwconv=5, auto_pad=True)
+    return made
+
+
+def _dat(shape: tuple[int, ...]) -> nn.Module:
+    given = {"einops": einops, "trunc_normal_": nn.init.trunc_normal_}
+    found = classes("DAT/models/dat_blocks.py", "LayerNormProxy", "DAttentionBaseline", wide=False, **given)
+    sizes = ((14, 14), (14, 14), shape[1] // HEAD_WIDTH, HEAD_WIDTH, shape[1] // 64)
+    made: nn.Module = found.DAttentionBaseline(*sizes, 0.0, 0.0, 2, -1, True, False, False, False, 5, False)
+    return made
+
+
+def _lsk(shape: tuple[int, ...]) -> nn.Module:
+    found = classes("LSKNet/mmrotate/models/backbones/lsknet.py", "LSKblock", "Attention", wide=False)
+    made: nn.Module = found.Attention(shape[1])
+    return made
+
+
+def _normed_convolutions(ours: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.replace(".c.", ".conv."): each for name, each in ours.items()}
+
+
 FORMS = (
+    Form(
+        "gated_delta",
+        "transformers",
+        "OlmoHybridGatedDeltaNet",
+        _gated_delta,
+        tokens(lambda inner, x: inner(x)),
+        names=_one_convolution,
+        settings={"bidirectional": False},
+    ),
+    Form(
+        "cga",
+        "timm",
+        "LocalWindowAttention",
+        lambda shape: LocalWindowAttention(
+            shape[1], 16, 4, shape[1] / 64, resolution=shape[2], window_resolution=WINDOW, kernels=[5] * 4
+        ),
+        weights="attn",
+        names=_normed_convolutions,
+    ),
+    Form("bra", "BiFormer", "BiLevelRoutingAttention", _bra, last(lambda inner, x: inner(x))),
+    Form("dat", "DAT", "DAttentionBaseline", _dat, lambda inner, x: inner(x)[0]),
+    Form("lsk", "LSKNet", "Attention", _lsk),
+    Form("shsa", "timm", "SHSA", lambda shape: SHSA(shape[1], 16, 3 * shape[1] // 14)),
     Form("eca", "timm", "EcaModule", lambda shape: EcaModule(shape[1])),
     Form("pool", "timm", "Pooling", lambda shape: Pooling()),
     Form(
@@ -208,6 +288,12 @@ def times(ours: Callable[[], object], theirs: Callable[[], object], seconds: flo
     return found
 
 
+def _named(package: str) -> str:
+    """A package and its version, or a repository and its commit."""
+    found = version_of(package)
+    return found if found.partition(" ")[2] else f"{package} {found}"
+
+
 def compared(form: Form, shape: tuple[int, ...], mode: Mode, seconds: float) -> dict[str, Any]:
     """A row: the difference of the outputs, the times, and their ratio with the interval of its median."""
     ours, theirs = form.pair(shape)
@@ -223,7 +309,7 @@ def compared(form: Form, shape: tuple[int, ...], mode: Mode, seconds: float) -> 
     ours_s, public_s = (float(np.median(column)) for column in zip(*rounds, strict=True))
     interval = median_interval(each)
     return {
-        "block": form.block, "public": form.name, "package": f"{form.package} {version(form.package)}",
+        "block": form.block, "public": form.name, "package": _named(form.package),
         "shape": "x".join(map(str, shape)), "mode": mode, "difference": f"{error:.1e}",
         "ours_ms": round(ours_s * 1e3, 4), "public_ms": round(public_s * 1e3, 4),
         "ratio": round(float(np.median(each)), 3), "low": round(interval.low, 3), "high": round(interval.high, 3),
@@ -232,10 +318,18 @@ def compared(form: Form, shape: tuple[int, ...], mode: Mode, seconds: float) -> 
 
 
 if __name__ == "__main__":
-    evidence = stamp()
+    evidence, asked = stamp(), {*sys.argv[2:]}
     torch.set_num_threads(1)
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
-    frame = pd.DataFrame([compared(form, shape, mode, seconds) for form in FORMS for shape in SHAPES for mode in MODES])
-    write_stamp(OUT, evidence)
-    frame.to_csv(OUT / "speed.csv", index=False)
-    print(frame.to_string(index=False))
+    forms = [form for form in FORMS if not asked or form.block in asked]
+    about = {"ctxbench": evidence["commit"], "date": evidence["date"]}
+    rows = [
+        compared(form, shape, mode, seconds) | about | {"load": f"{os.getloadavg()[0]:.1f}"}
+        for form in forms
+        for shape in SHAPES
+        for mode in MODES
+    ]
+    print(pd.DataFrame(rows).to_string(index=False))
+    stored = pd.read_csv(TABLE, dtype=str, keep_default_na=False)
+    joined = pd.concat([stored, pd.DataFrame(rows).astype(str)])
+    joined.drop_duplicates(["block", "public", "shape", "mode"], keep="last").to_csv(TABLE, index=False)

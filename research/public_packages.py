@@ -298,6 +298,8 @@ def _of_pair(pair: Pair, channels: int, sides: tuple[int, int]) -> Form:
     return Form(pair.block, pair.package, pair.name, make, channels, (sides,), call, names, pair.settings)
 
 
+# Pairs that make float64 as they are, and have no row of their own.
+PAIRED = {"eca", "pool", "dwconv", "gated_cnn", "swin", "grid", "deformable"}
 SA = "fightingcv_attention/attention"
 RELATIONS = (("long", "global"), ("short", "local"))
 FORMS = (
@@ -379,5 +381,5 @@ FORMS = (
          tokens(lambda inner, x: inner(x)), _one_convolution, {"bidirectional": False}),
     Form("gated_delta", NAIVE, "naive_recurrent_gated_delta_rule", _naive, 32, ((5, 7), (9, 8)),
          tokens(lambda inner, x: inner(x)), _one_convolution, {"bidirectional": False}),
-    *(_of_pair(pair, 64, (14, 21)) for pair in PAIRS if pair.block != "ssd"),
+    *(_of_pair(pair, 64, (14, 21)) for pair in PAIRS if pair.block in PAIRED),
 )  # fmt: skip

@@ -28,11 +28,12 @@ GIVEN = vars(typing) | {
 }  # fmt: skip
 
 
-def classes(path: str, *names: str, **given: Any) -> SimpleNamespace:
-    """Functions and classes of a file, without what the file imports; of float32 they make float64."""
+def classes(path: str, *names: str, wide: bool = True, **given: Any) -> SimpleNamespace:
+    """Functions and classes of a file, without what the file imports; `wide` makes float64 of float32 in them."""
     top, _, rest = path.partition("/")
     text = (_clone(top) or _package(top)).joinpath(rest).read_text(encoding="utf-8")
-    text = re.sub(r"torch\.float(32)?\b", "torch.float64", text).replace(".float()", ".double()")
+    if wide:
+        text = re.sub(r"torch\.float(32)?\b", "torch.float64", text).replace(".float()", ".double()")
     tree = ast.parse(text)
     tree.body = [part for part in tree.body if getattr(part, "name", None) in names]
     made = GIVEN | given
