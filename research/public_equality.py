@@ -199,7 +199,7 @@ def _dcnv4() -> Any:
         offsets, masks = by_group.split((2 * taps, taps), dim=-1)
         return core(x, offsets.flatten(-2), masks.flatten(-2), *sizes[:11], center)
 
-    given = {"constant_": nn.init.constant_, "xavier_uniform_": nn.init.xavier_uniform_}
+    given: dict[str, Any] = {"constant_": nn.init.constant_, "xavier_uniform_": nn.init.xavier_uniform_}
     kernel = SimpleNamespace(apply=instead)
     found = classes("DCNv4/DCNv4_op/DCNv4/modules/dcnv4.py", "DCNv4", DCNv4Function=kernel, **given)
     return found.DCNv4(32, group=2, output_bias=False)

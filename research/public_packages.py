@@ -205,7 +205,7 @@ def _in_attention(ours: Named) -> Named:
 
 
 MAMBA, OLMO = (f"transformers/models/{name}/modeling_{name}.py" for name in ("mamba2", "olmo_hybrid"))
-HUB = {"ACT2FN": {"silu": nn.functional.silu}} | dict.fromkeys(
+HUB: dict[str, Any] = {"ACT2FN": {"silu": nn.functional.silu}} | dict.fromkeys(
     ("use_kernel_func_from_hub_with_fallback", "use_kernel_forward_from_hub", "force_accelerate_hooks",
      "deprecate_kwarg", "use_kernelized_func"), plain,
 )  # fmt: skip
@@ -224,7 +224,7 @@ def _ssd() -> Any:
         time_step_floor=1e-4, A_initializer_range=(1, 16), residual_in_fp32=True, initializer_range=0.1,
         rescale_prenorm_residual=False, num_hidden_layers=1, layer_types=["mamba"],
     )  # fmt: skip
-    given = HUB | {"init": nn.init, "is_torchdynamo_compiling": lambda: False}
+    given: dict[str, Any] = HUB | {"init": nn.init, "is_torchdynamo_compiling": lambda: False}
     return classes(MAMBA, *names, **given).Mamba2Mixer(config, 0, initialize_mixer_weights=False)
 
 
