@@ -349,7 +349,7 @@ def test_a_gpu_without_room_now_is_inconclusive(root: Path, run: Path, times: Ca
     times(1, "oom", message, Note("no_gpu_room"))
     result = ask(run, "A.py:A")
     assert outcomes(result) == {"A infer": "inconclusive", "A train": "inconclusive"}
-    assert rows_of(result)["A infer"].reason.endswith(f"had for the other: oom: {message}")
+    assert rows_of(result)["A infer"].reason.endswith(f"one of the two sides only: oom: {message}")
     assert result.exit_code == ExitCode.NOTHING_COMPARED
     times(1, "oom", "out of memory: DefaultCPUAllocator")
     assert ask(run, "A.py:A").exit_code == ExitCode.BROKEN
