@@ -19,6 +19,8 @@ WORKERS = $(shell cores=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo
 BY_FILE := --dist loadscope --no-loadscope-reorder
 PARALLEL = -n $(WORKERS) $(BY_FILE)
 DRAWN := export CTXBENCH_TEST_CASES=$${CTXBENCH_TEST_CASES:-drawn}
+# What `make test` runs; `make loaded` asks for more.
+TESTED := -m "not timing and not long" --ignore tests/science
 # Tests with a mark, without reading the files that have none.
 marked = $(IN_COPY) -m pytest -m $(1) $$(grep -rl --include="test_*.py" "pytest.mark.$(1)" tests)
 
@@ -31,16 +33,17 @@ tracked: .venv/.dev
 	@$(BIN)/python tests/tracked.py
 
 # First the tests that any load may delay, side by side; then those that judge real times, alone. Of tests with four cases
-# and more those of changed files and a tenth of the others, drawn by the day; CTXBENCH_TEST_CASES=all has all.
+# and more those of changed files and a tenth of the others, drawn by the day; CTXBENCH_TEST_CASES=all has all. On a
+# machine of the tests no real time is judged.
 test: tracked
-	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long" --ignore tests/science
-	$(call marked,timing)
+	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) $(TESTED)
+	$(if $(CTXBENCH_TEST_MACHINE),,$(call marked,timing))
 
 # The tests of ctxbench-science, which has a folder and an installation of its own.
 science: tracked
 	$(DRAWN); $(IN_COPY) -m pytest $(PARALLEL) -m "not timing and not long" tests/science
 
-# `make test`, `make science` and `make long` side by side, beside a busy loop on each core, then some tests at half speed beside those for other processors: how CI runs them.
+# `make test` with the tests of `make science` and `make long`, beside a busy loop on each core, then some tests at half speed beside those for other processors: how CI runs them.
 loaded: tracked
 	$(BIN)/python tests/under_load.py
 	$(call marked,timing)

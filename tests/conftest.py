@@ -124,7 +124,10 @@ def _start_on_the_machine_of_the_tests(
     process: Any, *arguments: Any, env: Mapping[str, str] | None = None, **more: Any
 ) -> None:
     """Start a process whose Python begins with `start/sitecustomize.py`, whatever environment a test gives it."""
-    _skip_if_gone([arguments[0]] if isinstance(arguments[0], str) else arguments[0])
+    words = [arguments[0]] if isinstance(arguments[0], str) else arguments[0]
+    _skip_if_gone(words)
+    if Shared.is_for_quick and Shared.server is None and "ctxbench.worker.fork_server" in words:
+        pytest.fail("it starts a fork server of its own, which imports torch: use shared_server or the mark processes")
     environment = dict(os.environ if env is None else env)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [START, environment.get("PYTHONPATH")]))
     for name in (machines.VARIABLE, processors.VARIABLE):
@@ -184,6 +187,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return longest.get(item.path.stem, len(longest)), rest
 
     items.sort(key=order)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Tell tests of `make quick` from others while they run; what several share may start before."""
+    Shared.is_for_quick = not any(map(item.get_closest_marker, ("processes", "slow", "long", "timing")))
+    try:
+        return (yield)
+    finally:
+        Shared.is_for_quick = False
 
 
 def _freeze() -> None:
@@ -272,6 +285,8 @@ def asked_of(request: pytest.FixtureRequest, parameter: str) -> list[str]:
 class Shared:
     """Servers in place of those that runs, commands and functions start: one for all, and those of source trees."""
 
+    # A test of `make quick` is running, which starts no server of its own.
+    is_for_quick = False
     server: ForkServer | None = None
     of_tree: Callable[..., Any] = ForkServer
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy
 from numpy.typing import NDArray
-from scipy import signal, stats
 
 from ctxbench.base.fits import fit_line
 from ctxbench.base.statistics import (
@@ -46,7 +46,7 @@ def autoregressive(phi: float) -> Stream:
     def stream(random: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
         steps = random.normal(size=shape) * math.sqrt(1 - phi**2)
         steps[:, 0] /= math.sqrt(1 - phi**2)
-        return np.asarray(signal.lfilter([1.0], [1.0, -phi], steps, axis=1))
+        return np.asarray(scipy.signal.lfilter([1.0], [1.0, -phi], steps, axis=1))
 
     return stream
 
@@ -108,7 +108,7 @@ def test_ranks_of_independent_samples_are_the_sign_tests(count: int, rank: int) 
     values[1::2] = np.arange(count, (count + 1) // 2, -1)
     assert correlation_time(values) == 1.0
     assert median_interval(values)[:2] == (rank, count + 1 - rank)
-    assert stats.binom.cdf(rank - 1, count, 0.5) <= 0.025 < stats.binom.cdf(rank, count, 0.5) * 1.01
+    assert scipy.stats.binom.cdf(rank - 1, count, 0.5) <= 0.025 < scipy.stats.binom.cdf(rank, count, 0.5) * 1.01
 
 
 @pytest.mark.parametrize(
@@ -210,10 +210,10 @@ def test_coverage_survives_stopping_when_narrow_enough(stream: Stream, least: fl
 
 def test_t_interval_and_test_agree_with_scipy() -> None:
     values = [0.01, 0.03, -0.02, 0.05, 0.02]
-    expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.9)
+    expected = scipy.stats.ttest_1samp(values, 0.0).confidence_interval(0.9)
     assert t_interval(values, 0.9)[:2] == pytest.approx((expected.low, expected.high))
-    p_value = stats.ttest_1samp(values, 0.01, alternative="greater").pvalue
-    error = float(stats.sem(values))
+    p_value = scipy.stats.ttest_1samp(values, 0.01, alternative="greater").pvalue
+    error = float(scipy.stats.sem(values))
     assert p_value_above(float(np.mean(values)) - 0.01, error, 5) == pytest.approx(p_value)
 
 
@@ -250,9 +250,9 @@ def test_the_interval_of_a_slope_agrees_with_scipy_and_covers() -> None:
         y = 1.5 * x + random.normal(0.0, 0.1, x.size)
         slope = fit_line(x, y).slope
         held += slope.low <= 1.5 <= slope.high
-    line = stats.linregress(x, y)
+    line = scipy.stats.linregress(x, y)
     assert slope.value == pytest.approx(line.slope)
-    assert slope.high - slope.value == pytest.approx(stats.t.ppf(0.975, 3) * line.stderr)
+    assert slope.high - slope.value == pytest.approx(scipy.stats.t.ppf(0.975, 3) * line.stderr)
     assert 0.92 <= held / 500 <= 0.98
 
 

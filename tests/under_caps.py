@@ -28,7 +28,7 @@ def main() -> int:
     for cap, threads in surroundings:
         named = f"{processors.VARIABLE}={cap} CTXBENCH_TEST_THREADS={threads}"
         print(f"under {named}", flush=True)
-        command = [sys.executable, "-m", "pytest", "-n", "2", "-m", "processor", *files, *sys.argv[1:]]
+        command = [sys.executable, "-m", "pytest", "-m", "processor", *files, *sys.argv[1:]]
         environment = {**os.environ, processors.VARIABLE: cap, "CTXBENCH_TEST_THREADS": threads}
         outcomes.append((named, subprocess.run(command, env=environment, check=False).returncode))
     print("numbers of the processor:")

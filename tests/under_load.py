@@ -2,14 +2,14 @@
 
 `python tests/under_load.py [PYTEST ARGUMENT]...`: in the copy of the tracked files, once beside a busy loop on each
 core, with the files in a random order, then once while the tests and all that they start are stopped (SIGSTOP) for
-half of the time. Without arguments it starts `make test science` and `make long` side by side, and at half speed what
-waits for processes most, beside the tests for other processors (`under_caps.py`), of tests with many cases those of
-changed files and a tenth. Needs Linux and nothing else, no
-cgroup and no rights.
+half of the time. Without arguments it starts `make test` with the tests of `make science` and `make long`, and at half
+speed what waits for processes most, beside the tests for other processors (`under_caps.py`), of tests with many cases
+those of changed files and a tenth. Needs Linux and nothing else, no cgroup and no rights.
 """
 
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -86,22 +86,25 @@ def beside(command: Sequence[str], environment: Mapping[str, str]) -> Iterator["
 def main() -> int:
     python, make, chosen = str(PYTHON / "bin" / "python"), ["make", "-C", str(ROOT)], sys.argv[1:]
     pytest = [python, "-m", "pytest", *chosen, *PARALLEL]
-    # On the machine of the tests alone: beside busy loops no real time is judged.
-    environment = {"CTXBENCH_TEST_ORDER": "random", **os.environ, "CTXBENCH_TEST_MACHINE": "quiet"}
-    all_tests = [*pytest, "-m", "not timing"] if chosen else [*make, "test", "science"]
-    others = [] if chosen else [[*make, "long"], [python, "tests/under_caps.py"]]
+    # All cases, in another order each time; on a machine of the tests, since beside busy loops no real time is judged.
+    usual = {"CTXBENCH_TEST_ORDER": "random", "CTXBENCH_TEST_CASES": "all"}
+    environment = {**usual, **os.environ, "CTXBENCH_TEST_MACHINE": "quiet"}
+    cores = len(os.sched_getaffinity(0))
+    all_tests = ["-m", "not timing"]
+    # Some of them wait long for wheels, clusters and copies without plugins: more workers then have the cores.
+    started = [*make, "test", f"TESTED={shlex.join(all_tests)}", f"WORKERS={cores + 3}"]
     ended: list[subprocess.Popen[bytes]] = []
-    with busy_loops(), contextlib.ExitStack() as stack:
-        print(f"beside {len(os.sched_getaffinity(0))} busy loops", flush=True)
-        ended += [stack.enter_context(beside(each, environment)) for each in others[:1]]
-        ended.append(subprocess.Popen(all_tests, env=environment, cwd=COPY))
+    with busy_loops():
+        print(f"beside {cores} busy loops", flush=True)
+        ended.append(subprocess.Popen([*pytest, *all_tests] if chosen else started, env=environment, cwd=COPY))
         ended[-1].wait()
     print("at half speed", flush=True)
     if not chosen:  # all cases have just run
         environment["CTXBENCH_TEST_CASES"] = "drawn"
     files = [] if chosen else [f"tests/{name}" for name in FILES]
     with contextlib.ExitStack() as stack:
-        ended += [stack.enter_context(beside(each, environment)) for each in others[1:]]
+        if not chosen:
+            ended.append(stack.enter_context(beside([python, "tests/under_caps.py"], environment)))
         ended.append(subprocess.Popen([*pytest, *files, "-m", "not timing and not long"], env=environment, cwd=COPY))
         hold_to_half(ended[-1])
     return int(any(each.returncode for each in ended))

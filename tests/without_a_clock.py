@@ -21,7 +21,7 @@ COMMANDS = (
     "run --static --modules linear,sa --shape 1,8,6,5 --out run",
     "report run --out page",
     "diff run run",
-    "audit external_attention",
+    "audit restormer",
 )
 
 

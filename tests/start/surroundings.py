@@ -13,6 +13,7 @@ import resource
 import shutil
 import signal
 import site
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -36,6 +37,10 @@ FIXED = {
     "CUDA_VISIBLE_DEVICES": "",
     # Nor is cuDNN asked, which a machine may have or not.
     "CTXBENCH_CUDNN": "none",
+    # Its strategies for trio and others, which no test has, are not imported.
+    "HYPOTHESIS_NO_PLUGINS": "1",
+    # Beside Python, if it can be written: in each new home matplotlib would look through all fonts.
+    **({"MPLCONFIGDIR": str(Path(sys.prefix, "matplotlib"))} if os.access(sys.prefix, os.W_OK) else {}),
 }
 GIT = """
 [user]

@@ -13,6 +13,7 @@ from ctxbench.plugins.audit import card_text
 from ctxbench.plugins.audit.finding import Verdict
 from ctxbench.results.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("shared_server")
 ROOT = Path(__file__).parents[3]
 Command = Callable[..., Done]
 # A linear layer that is called, a matrix that thop does not see, and a head that nobody reads.

@@ -9,7 +9,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 import pytest
-from scipy.stats import t as student
+import scipy
 
 from ctxbench.base import clocks as this_machine
 from ctxbench.engine.exit import Exit
@@ -244,7 +244,7 @@ def test_a_short_check_plans_for_the_look_with_the_narrowest_interval(
 
     def width(look: int) -> float:
         error = math.sqrt((BETWEEN**2 + WITHIN**2 / best_row_s(overhead_s, 4, budget_s / look)) / look)
-        return float(student.ppf(1 - rule.look_alpha(look) / 2, look - 1)) * error
+        return float(scipy.stats.t.ppf(1 - rule.look_alpha(look) / 2, look - 1)) * error
 
     assert best_pair_s(overhead_s, 4, budget_s, rule) == budget_s / look
     assert width(look) == min(width(each) for each in rule.looks if budget_s / each > overhead_s)

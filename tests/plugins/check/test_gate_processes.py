@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from ctxbench.plugins.check.evidence import CONTROL_SHARE, ProcessEvidence, ProcessLogs, compare_processes
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
@@ -47,7 +47,7 @@ def judge_processes(
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
 def test_the_interval_is_scipy_s_two_sample_interval(confidence: float) -> None:
     change = compare_processes(logs(BEFORE), logs(NOW)).interval(1 - confidence)
-    expected = stats.ttest_ind(NOW, BEFORE).confidence_interval(confidence)
+    expected = scipy.stats.ttest_ind(NOW, BEFORE).confidence_interval(confidence)
     assert change.value == pytest.approx(np.mean(NOW) - np.mean(BEFORE))
     assert change.ends == pytest.approx((expected.low, expected.high))
 
@@ -56,7 +56,7 @@ def test_the_interval_is_scipy_s_two_sample_interval(confidence: float) -> None:
 def test_the_p_value_is_scipy_s_one_sided_one(bound: float) -> None:
     p_value = compare_processes(logs(BEFORE), logs(NOW)).p_above(bound)
     shifted = [each - bound for each in NOW]
-    assert p_value == pytest.approx(stats.ttest_ind(shifted, BEFORE, alternative="greater").pvalue)
+    assert p_value == pytest.approx(scipy.stats.ttest_ind(shifted, BEFORE, alternative="greater").pvalue)
 
 
 def test_a_change_of_the_control_widens_the_interval_and_the_p_value_belongs_to_it() -> None:

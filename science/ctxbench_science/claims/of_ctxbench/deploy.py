@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from scipy.stats import spearmanr
+import scipy  # which imports its parts when they are asked for
 
 from ctxbench_science.claims.findings import (
     KEPT,
@@ -57,7 +57,7 @@ def order(rows: Rows, runtime: str) -> Finding:
                 continue
         if len(times) < 3:
             raise Missing("fewer than three modules have both times")
-        correlation = float(spearmanr(*zip(*times.values(), strict=True)).statistic)
+        correlation = float(scipy.stats.spearmanr(*zip(*times.values(), strict=True)).statistic)
         places = [sorted(times, key=lambda module: times[module][side]) for side in (0, 1)]
         moved = {module: places[0].index(module) - places[1].index(module) for module in times}
         most = sorted(moved, key=lambda module: -abs(moved[module]))[:4]
