@@ -50,7 +50,7 @@ def on(tmp_path: Path) -> On:
 
 @pytest.fixture(scope="module")
 def on_linux() -> dict[tuple[str, ...], tuple[int, str]]:
-    """What commands ended with and printed here, for all systems that are compared with it."""
+    """Keep what commands ended with and printed here for all systems that are compared with it."""
     return {}
 
 
