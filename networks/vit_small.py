@@ -22,7 +22,7 @@ class AsAttention(nn.Module):
         self.context = context
 
     def forward(self, tokens: Tensor, *_: Any, **__: Any) -> Tensor:
-        side = round(tokens.shape[1] ** 0.5)
+        side = int(tokens.shape[1] ** 0.5)  # exact; traced, a size is a tensor, which cannot be rounded
         image = tokens.transpose(1, 2).unflatten(2, (side, side))
         out: Tensor = self.context(image).flatten(2).transpose(1, 2)
         return out

@@ -392,6 +392,7 @@ ASKED: dict[str, tuple[str, Callable[[nn.Module, Tensor], Counted]]] = {
 
 
 # Reasons of differences, by the counter and the case.
+# Its trace, of `reduction=None`, has as many as it differs by: aten::mul whose output has no axes.
 _SIZES = "it counts products of sizes, too"
 _OF_SIZES = (
     "Encoder",

@@ -1,7 +1,9 @@
 """Networks of papers of 2025 and 2026, by their own public code in clones below $PAPERS, for the tables in papers/.
 
 Of `mamba_ssm`, whose kernels need CUDA, there is a stand-in with its documented layers, which scans nothing. That a
-kernel runs in the place of these layers is a state of a counter, which knows them by the name of their class.
+kernel runs in the place of these layers is a state of a counter, which knows them by the name of their class. Other
+operators that need CUDA have stand-ins that read their inputs and compute nothing, or products of the same sizes.
+Detectors need opencv-python, scipy and what else their code imports, RF-DETR an environment with transformers 4.57.1.
 """
 
 import importlib
@@ -9,6 +11,7 @@ import math
 import os
 import sys
 import warnings
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -20,6 +23,8 @@ from torch import Tensor, nn
 sys.path.append(str(Path(__file__).parent))  # audit imports this file by its path
 
 from public_sources import classes
+
+from ctxbench.registry.torchvision import with_torchvision
 
 
 class Mamba(nn.Module):
@@ -53,6 +58,7 @@ def imported(folder: str, name: str, **stand_ins: ModuleType) -> Any:
     sys.path.insert(0, place)
     sys.modules.update(stand_ins)
     try:
+        with_torchvision(lambda: importlib.import_module("torchvision"))
         return importlib.import_module(name)
     finally:
         sys.path.remove(place)
@@ -107,6 +113,140 @@ def deimv2(name: str = "hgnetv2_atto") -> nn.Module:
     file = Path(os.environ["PAPERS"]) / "DEIMv2" / "configs" / "deimv2" / f"deimv2_{name}_coco.yml"
     own = {"HGNetv2": {"pretrained": False}} if name.startswith("hgnetv2") else {}
     return _network(code.YAMLConfig(str(file), **own).model.deploy())
+
+
+def edge_crafter(folder: str = "ecdetseg", name: str = "ecdet/ecdet_s") -> nn.Module:
+    """EdgeCrafter of a configuration, as deployed. Its logs, data and counter are absent."""
+    absent = {each: _Absent(each) for each in ("calflops", "torch.utils.tensorboard", "engine.data", "engine.solver")}
+    code = imported(f"EdgeCrafter/{folder}", "engine.core", **absent)
+    file = Path(os.environ["PAPERS"]) / "EdgeCrafter" / folder / "configs" / f"{name}.yml"
+    return _network(code.YAMLConfig(str(file), ViTAdapter={"skip_load_backbone": True}).model.deploy())
+
+
+def rf_detr(size: str = "Nano") -> nn.Module:
+    """RF-DETR of a size, with transformers 4.57; its training, which imports other packages, is absent."""
+    importlib.import_module("transformers.pytorch_utils")  # which looks whether there is a peft
+    package = _module("rfdetr", __path__=[str(Path(os.environ["PAPERS"]) / "rf-detr" / "rfdetr")])
+    names = ("peft", "rfdetr.detr", "rfdetr.models.matcher", "rfdetr.models.segmentation_head")
+    code = imported("rf-detr", "rfdetr.models.lwdetr", rfdetr=package, **{each: _Absent(each) for each in names})
+    configs = importlib.import_module("rfdetr.platform.models" if "XL" in size else "rfdetr.config")
+    config = getattr(configs, f"RFDETR{size}Config")(device="cpu")
+    # The defaults of its main.py of what no configuration has.
+    own: dict[str, Any] = dict.fromkeys(("pretrained_encoder", "window_block_indexes"))
+    own |= dict.fromkeys(("use_cls_token", "freeze_encoder", "rms_norm", "backbone_lora"), False)
+    own |= dict.fromkeys(("force_no_pretrain", "encoder_only", "backbone_only"), False)
+    own |= {"vit_encoder_num_layers": 12, "dropout": 0, "drop_path": 0, "position_embedding": "sine"}
+    own |= {"dim_feedforward": 2048, "decoder_norm": "LN", "aux_loss": True, "num_queries": 300}
+    return _network(code.build_model(Namespace(**own | config.model_dump())))
+
+
+def yolov13(size: str = "n") -> nn.Module:
+    """YOLOv13 of a size."""
+    return _detector("yolov13", f"yolov13{size}.yaml")
+
+
+def yolo_master(name: str = "v0/det/yolo-master-n") -> nn.Module:
+    """YOLO-Master of a file, without the loss of its experts' load, which a forward pass computes beside its output."""
+    file = Path(os.environ["PAPERS"]) / "YOLO-Master" / "ultralytics" / "cfg" / "models" / "master" / f"{name}.yaml"
+    network = _detector("YOLO-Master", str(file))
+    for each in network.modules():
+        if hasattr(each, "_compute_load_balancing_loss"):
+            vars(each)["_compute_load_balancing_loss"] = lambda *weights: None
+    return network
+
+
+def _detector(folder: str, config: str) -> nn.Module:
+    """A detector of a repository's own copy of ultralytics, whose norms are a part of convolutions, as in val()."""
+    os.environ |= {"YOLO_OFFLINE": "true", "YOLO_VERBOSE": "false", "YOLO_AUTOINSTALL": "false"}
+    code = imported(folder, "ultralytics.nn.tasks")
+
+    class Kept(code.DetectionModel):  # type: ignore[misc, name-defined]  # of code without types
+        """Keeps the strides of its maps, whose values it reads, where they are."""
+
+        def _apply(self, fn: Any, recurse: bool = True) -> Any:
+            return nn.Module._apply(self, fn, recurse)
+
+    with torch.device("cpu"):  # it reads values as it is made
+        return _network(Kept(config, verbose=False).eval().fuse(verbose=False))
+
+
+def uni_conv_net(name: str = "UniConvNet_A", folder: str = "models_A-P2") -> nn.Module:
+    """UniConvNet of a size, with the stand-in of its deformable convolutions."""
+    code = imported("UniConvNet", f"{folder}.UniConvNet", **_DCNV3)
+    return _network(getattr(code, name)())
+
+
+def a2mamba(name: str = "n") -> nn.Module:
+    """A2Mamba of a size, with stand-ins of its scan and its neighbourhood attention; its counter is absent."""
+    absent = {each: _Absent(each) for each in ("mmengine.runner", "natten.flops")}
+    attention = _module("natten.functional", na2d_qk=_of_neighbours, na2d_av=_from_neighbours)
+    code = imported("A2Mamba", "models.a2mamba", **absent, **{"natten.functional": attention}, **_SCAN)
+    return _network(getattr(code, f"a2mamba_{name}")())
+
+
+def damamba(name: str = "T") -> nn.Module:
+    """DAMamba of a size, with stand-ins of its scan and its sampling."""
+    code = imported("DAMamba/classification", "models.DAMamba", **_DCNV3, **_SCAN)
+    return _network(getattr(code, f"DAMamba_{name}")())
+
+
+def tiny_vim(name: str = "S", distillation: bool = True) -> nn.Module:
+    """TinyViM of a size with its norms folded, as it is evaluated, with the stand-in of its scan."""
+    helpers = {"timm.models.layers.helpers": _module("helpers", to_2tuple=lambda size: (size, size))}
+    code = imported("TinyViM", "model.tinyvim", **helpers, **_SCAN)
+    network = _network(getattr(code, f"TinyViM_{name}")(distillation=distillation))
+    imported("TinyViM", "utils").replace_batchnorm(network)
+    return network
+
+
+def _module(name: str, **names: Any) -> ModuleType:
+    """A module of these names."""
+    module = ModuleType(name)
+    vars(module).update(names)
+    return module
+
+
+def _read(*tensors: Tensor | None) -> Tensor:
+    """A tensor in the shape of the first that reads all of them and computes nothing."""
+    first = tensors[0]
+    assert first is not None
+    parts = [each.flatten() for each in tensors if each is not None]
+    return torch.cat(parts)[: first.numel()].view_as(first)
+
+
+def _scanned(x: Tensor, steps: Tensor, decay: Tensor, b: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    """Outputs and last states of a scan's kernel, in their shapes."""
+    found = _read(x, steps, decay, b, *(each for each in others if isinstance(each, Tensor)))
+    return found, x[:, :, None, :2]
+
+
+def _states(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """The same of a kernel that returns the state of each position, of which there is one."""
+    found, last = _scanned(*inputs)
+    return found[:, :, None], last
+
+
+def _of_neighbours(q: Tensor, k: Tensor, kernel_size: tuple[int, int], rpb: Tensor, **others: Any) -> Tensor:
+    """Products of queries [B, h, H, W, d] with as many keys as a window has, in place of its own."""
+    keys = k.flatten(2, 3)[:, :, : math.prod(kernel_size)]
+    return _read((q.flatten(2, 3) @ keys.transpose(2, 3)).unflatten(2, q.shape[2:4]), rpb)
+
+
+def _from_neighbours(weights: Tensor, v: Tensor, **others: Any) -> Tensor:
+    """Products of weights [B, h, H, W, n] with n values, in place of those of the window."""
+    found: Tensor = weights.flatten(2, 3) @ v.flatten(2, 3)[:, :, : weights.shape[-1]]
+    out: Tensor = found.unflatten(2, v.shape[2:4])
+    return out
+
+
+_DCNV3 = {
+    "DCNv3": _module("DCNv3", dcnv3_forward=lambda x, offsets, mask, *others: _read(x, offsets, mask)),
+    "pkg_resources": _module("pkg_resources", get_distribution=lambda name: _module(name, version="1.1")),
+}
+_SCAN = {
+    "selective_scan_cuda": _module("selective_scan_cuda", fwd=_scanned),
+    "selective_scan_cuda_oflex_rh": _module("selective_scan_cuda_oflex_rh", fwd=_states),
+}
 
 
 class _Absent(ModuleType):
