@@ -304,6 +304,7 @@ def test_settings_that_no_module_takes_are_refused() -> None:
             suite.load("quick", Overrides(modules=["sa", "ham_nmf"], hparams=hparams))
 
 
+@pytest.mark.plugin("crossover")
 def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "docs" / "suite-files.md").read_text(encoding="utf-8")
     example = text.split("```toml")[2].split("```")[0].replace(', "my_module.py:MyContext"', "")
