@@ -1,9 +1,9 @@
 """Calibrates this processor, measures blocks of the suite `field` on it, and writes both beside each other.
 
-Earlier times of all these blocks were looked at when the kernels of `calibrate` were chosen. Writes
-results/prediction/calibrated-xeon.csv, from which `make report` writes predict.md. It takes five minutes, with nothing
-else at work; a machine that is not idle is refused, and so is one on which the kernels take another time after the
-blocks than before. Nothing is written then.
+Earlier times of all these blocks were looked at when the kernels of `calibrate` were chosen. Writes the rows of this
+processor in results/prediction/calibrated-cpus.csv, from which `make report` writes predict.md. It takes five minutes,
+with nothing else at work; a machine that is not idle is refused, and so is one on which the kernels take another time
+after the blocks than before. Nothing is written then.
 Run: python research/calibrated_field.py
 """
 
@@ -26,7 +26,7 @@ from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.sheet import DeviceSpec, sheet
 from ctxbench.report.run_data import open_run
 
-TARGET = Path(__file__).resolve().parents[1] / "results" / "prediction" / "calibrated-xeon.csv"
+TARGET = Path(__file__).resolve().parents[1] / "results" / "prediction" / "calibrated-cpus.csv"
 COMMAND = (sys.executable, "-m", "ctxbench")
 # The largest change of speed with which a trial counts, set before the first trial that asked for it.
 MOST_CHANGE = 1.1
@@ -82,7 +82,9 @@ def main() -> None:
         frame = pd.DataFrame(beside_each_other(run, calibrated)).assign(
             processor=calibrated.title.replace("(R)", ""), **evidence
         )
-    frame.to_csv(TARGET, index=False, lineterminator="\n")
+    every = pd.read_csv(TARGET)
+    others = every[every["processor"] != frame["processor"].iloc[0]]
+    pd.concat([others, frame]).to_csv(TARGET, index=False, lineterminator="\n")
     near = (frame["predicted_ms"].astype(float) / frame["measured_ms"].astype(float) - 1).abs()
     print(f"{len(frame)} times, median error {near.median():.0%}; wrote {TARGET}")
 
