@@ -12,7 +12,7 @@ import pytest
 from ctxbench.plugins.predict import rates
 from ctxbench.plugins.predict.rates import sustained
 from ctxbench.plugins.predict.sheet import sheet
-from ctxbench.plugins.predict.work import Product, Work
+from ctxbench.plugins.predict.work import CACHED, Product, Work
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -151,7 +151,7 @@ def test_rows_of_the_sources_are_read_with_their_traps(tmp_path: Path) -> None:
         "large product", "convolution 3x3", "convolution 3x3, weight gradient"
     ]  # fmt: skip
     assert found[0].work == Work(
-        "large product", 4 * (2 * 128 * 1760 + 128 * 1760 + 1760**2), Product(1, 128, 1760, 1760)
+        "large product", 4 * (2 * 128 * 1760 + 128 * 1760 + 1760**2), Product(1, 128, 1760, 1760), form=CACHED
     )
     assert found[2].work.product == Product(1, 128, 64 * 9, 8 * 28 * 28)
     assert {(each.era, each.dtype, each.sheet.title) for each in found} == {("cuda-2020", "float32", "Tesla T4")}
