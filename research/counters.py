@@ -510,7 +510,7 @@ def join(files: list[str]) -> pd.DataFrame:
     """The numbers of real counters beside those of ctxbench's rules."""
     found = pd.concat([pd.read_csv(file, dtype={"version": str}) for file in files], ignore_index=True)
     found = found.fillna(dict.fromkeys(("kind", "case", "state"), ""))
-    found = found.groupby(KEYS, as_index=False, sort=False).last()
+    found = found.drop_duplicates(KEYS, keep="last", ignore_index=True)
     known = {case: (kind, place, shape) for place, (kind, case, _, shape) in enumerate(cases())}
     found["kind"] = [known[case][0] if case else "" for case in found["case"]]
     names = found["tool"] + "@" + found["version"] + ("+" + found["state"]).where(found["state"] != "", "")
