@@ -163,10 +163,10 @@ class Base(nn.Module):
         super().__init__()
 
 
-def _caa(norm: bool) -> Any:
+def caa(norm: bool, channels: int = 12, wide: bool = True) -> Any:
     path = "PKINet/mmrotate/models/backbones/pkinet.py"
-    found = classes(path, "CAA", BaseModule=Base, ConvModule=Convolution)
-    return found.CAA(12) if norm else found.CAA(12, norm_cfg=None, act_cfg=None)
+    found = classes(path, "CAA", wide=wide, BaseModule=Base, ConvModule=Convolution)
+    return found.CAA(channels) if norm else found.CAA(channels, norm_cfg=None, act_cfg=None)
 
 
 def _bra() -> Any:
@@ -180,12 +180,13 @@ def _bra() -> Any:
 CORE = ("_get_reference_points", "_generate_dilation_grids", "remove_center_sampling_locations", "dcnv3_core_pytorch")
 
 
-def _dcnv3() -> Any:
+def dcnv3(channels: int = 32, wide: bool = True) -> Any:
     ops = "InternImage/classification/ops_dcnv3"
-    core = classes(f"{ops}/functions/dcnv3_func.py", *CORE).dcnv3_core_pytorch
+    core = classes(f"{ops}/functions/dcnv3_func.py", *CORE, wide=wide).dcnv3_core_pytorch
     layers = ("to_channels_first", "to_channels_last", "build_norm_layer", "build_act_layer", "_is_power_of_2")
     given = {"dcnv3_core_pytorch": core, "constant_": nn.init.constant_, "xavier_uniform_": nn.init.xavier_uniform_}
-    return classes(f"{ops}/modules/dcnv3.py", *layers, "DCNv3_pytorch", **given).DCNv3_pytorch(32, group=2)
+    found = classes(f"{ops}/modules/dcnv3.py", *layers, "DCNv3_pytorch", wide=wide, **given)
+    return found.DCNv3_pytorch(channels, group=channels // 16)
 
 
 def _dcnv4() -> Any:
@@ -240,11 +241,11 @@ def _cga(side: int) -> Any:
     return found.LocalWindowAttention(64, 16, num_heads=4, attn_ratio=1, resolution=side, kernels=[5] * 4)
 
 
-def _hypergraph() -> nn.Module:
+def hypergraph(channels: int = 32, wide: bool = True) -> nn.Module:
     modules = "yolov13/ultralytics/nn/modules"
-    convolution = classes(f"{modules}/conv.py", "autopad", "Conv").Conv
+    convolution = classes(f"{modules}/conv.py", "autopad", "Conv", wide=wide).Conv
     names = ("AdaHyperedgeGen", "AdaHGConv", "AdaHGComputation", "C3AH")
-    made: nn.Module = classes(f"{modules}/block.py", *names, Conv=convolution).C3AH(32, 32)
+    made: nn.Module = classes(f"{modules}/block.py", *names, wide=wide, Conv=convolution).C3AH(channels, channels)
     for part in made.modules():
         if isinstance(part, nn.BatchNorm2d):
             part.eps, part.momentum = 1e-3, 0.03  # as their networks set them
@@ -305,10 +306,10 @@ FORMS = (
     Form("shsa", "SHViT/model/shvit.py", "SHSA",
          lambda: classes("SHViT/model/shvit.py", "GroupNorm", "Conv2d_BN", "SHSA").SHSA(128, 16, 27), 128,
          ((7, 5), (4, 6))),
-    Form("caa", PKINET, "CAA", lambda: _caa(False), 12, ((9, 12), (14, 5)), lambda inner, x: x * inner(x)),
-    Form("caa", PKINET, "CAA", lambda: _caa(True), 12, ((9, 12), (14, 5)), lambda inner, x: x * inner(x),
+    Form("caa", PKINET, "CAA", lambda: caa(False), 12, ((9, 12), (14, 5)), lambda inner, x: x * inner(x)),
+    Form("caa", PKINET, "CAA", lambda: caa(True), 12, ((9, 12), (14, 5)), lambda inner, x: x * inner(x),
          settings={"norm": True}),
-    Form("dcnv3", "InternImage/classification/ops_dcnv3/modules/dcnv3.py", "DCNv3_pytorch", _dcnv3, 32,
+    Form("dcnv3", "InternImage/classification/ops_dcnv3/modules/dcnv3.py", "DCNv3_pytorch", dcnv3, 32,
          ((6, 7), (9, 5)), last(lambda inner, x: inner(x))),
     Form("dcnv4", "DCNv4/DCNv4_op/DCNv4/modules/dcnv4.py", "DCNv4", _dcnv4, 32, ((6, 7), (9, 5)),
          lambda inner, x: tokens(lambda inner, row: inner(row, x.shape[2:]).flatten(1, -2))(inner, x)),
@@ -322,7 +323,7 @@ FORMS = (
            ((6, 6), (7, 10)), lambda inner, x: inner(x)[0],
            settings={"head_width": 8, "group_width": 16, "table_size": 6, "offset_range": reach})
       for reach in (-1.0, 2.0)),
-    Form("hypergraph", "yolov13/ultralytics/nn/modules/block.py", "C3AH", _hypergraph, 32, ((7, 5), (6, 8))),
+    Form("hypergraph", "yolov13/ultralytics/nn/modules/block.py", "C3AH", hypergraph, 32, ((7, 5), (6, 8))),
     Form("rope_attention", "dinov3/dinov3/layers/attention.py", "SelfAttention", lambda: Rotary(64, 2, 5), 64,
          ((5, 7), (6, 4)), names=_masked_bias, settings={"head_width": 32, "registers": 5}),
     Form("lsk", LSK, "Attention", lambda: classes(LSK, "LSKblock", "Attention").Attention(16), 16, ((9, 12), (24, 7))),

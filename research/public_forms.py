@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import torch
 from as_maps import Through, last, tokens
+from public_equality import HILO, LSKA, TRIPLET, TRIPLET_NAMES, caa, dcnv3, hypergraph
 from public_sources import classes, version_of
 from stamp import stamp
 from timm.layers.eca import EcaModule
@@ -210,6 +211,37 @@ FORMS = (
     Form("bra", "BiFormer", "BiLevelRoutingAttention", _bra, last(lambda inner, x: inner(x))),
     Form("dat", "DAT", "DAttentionBaseline", _dat, lambda inner, x: inner(x)[0]),
     Form("lsk", "LSKNet", "Attention", _lsk),
+    Form("caa", "PKINet", "CAA", lambda shape: caa(False, shape[1], wide=False), lambda inner, x: x * inner(x)),
+    Form(
+        "dcnv3",
+        "InternImage",
+        "DCNv3_pytorch",
+        lambda shape: dcnv3(shape[1], wide=False),
+        last(lambda inner, x: inner(x)),
+    ),
+    Form("mlca", "MLCA", "MLCA", lambda shape: classes("MLCA/MLCA.py", "MLCA", wide=False).MLCA(shape[1])),
+    Form(
+        "triplet",
+        "triplet-attention",
+        "TripletAttention",
+        lambda shape: classes(TRIPLET, *TRIPLET_NAMES, wide=False).TripletAttention(),
+    ),
+    Form(
+        "hilo",
+        "LITv2",
+        "HiLo",
+        lambda shape: classes(HILO, "HiLo", wide=False).HiLo(
+            shape[1], num_heads=shape[1] // HEAD_WIDTH, qkv_bias=True, alpha=0.9
+        ),
+        lambda inner, x: tokens(lambda inner, row: inner(row, *x.shape[2:]))(inner, x),
+    ),
+    Form(
+        "lska",
+        "Large-Separable-Kernel-Attention",
+        "Attention",
+        lambda shape: classes(LSKA, "LSKA", "Attention", wide=False).Attention(shape[1], 23),
+    ),
+    Form("hypergraph", "yolov13", "C3AH", lambda shape: hypergraph(shape[1], wide=False)),
     Form("shsa", "timm", "SHSA", lambda shape: SHSA(shape[1], 16, 3 * shape[1] // 14)),
     Form("eca", "timm", "EcaModule", lambda shape: EcaModule(shape[1])),
     Form("pool", "timm", "Pooling", lambda shape: Pooling()),
