@@ -22,7 +22,20 @@ from typing import Any
 import pandas as pd
 import torch
 from as_maps import Through, last, tokens
-from public_sources import Form, Named, classes, version_of
+from public_sources import (
+    CORE,
+    HILO,
+    LSKA,
+    TRIPLET,
+    TRIPLET_NAMES,
+    Form,
+    Named,
+    caa,
+    classes,
+    dcnv3,
+    hypergraph,
+    version_of,
+)
 from stamp import stamp
 from torch import Tensor, nn
 
@@ -141,52 +154,12 @@ def compared(form: Form) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Convolution(nn.Sequential):
-    """Stand-in for mmcv's ConvModule: a convolution, batch norm and SiLU where they are asked for."""
-
-    def __init__(
-        self, inputs: int, outputs: int, *sizes: Any, groups: int = 1, norm_cfg: Any = None, act_cfg: Any = None
-    ) -> None:
-        super().__init__()
-        kernel, stride, padding = sizes
-        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=norm_cfg is None)
-        if norm_cfg:
-            self.bn = nn.BatchNorm2d(outputs, eps=norm_cfg["eps"], momentum=norm_cfg["momentum"])
-        if act_cfg:
-            self.act = nn.SiLU()
-
-
-class Base(nn.Module):
-    """Stand-in for mmengine's BaseModule."""
-
-    def __init__(self, init_cfg: Any = None) -> None:
-        super().__init__()
-
-
-def caa(norm: bool, channels: int = 12, wide: bool = True) -> Any:
-    path = "PKINet/mmrotate/models/backbones/pkinet.py"
-    found = classes(path, "CAA", wide=wide, BaseModule=Base, ConvModule=Convolution)
-    return found.CAA(channels) if norm else found.CAA(channels, norm_cfg=None, act_cfg=None)
-
-
 def _bra() -> Any:
     import einops
 
     names = ("TopkRouting", "KVGather", "QKVLinear", "BiLevelRoutingAttention")
     found = classes("BiFormer/ops/bra_legacy.py", *names, rearrange=einops.rearrange)
     return found.BiLevelRoutingAttention(64, num_heads=2, side_dwconv=5, auto_pad=True)
-
-
-CORE = ("_get_reference_points", "_generate_dilation_grids", "remove_center_sampling_locations", "dcnv3_core_pytorch")
-
-
-def dcnv3(channels: int = 32, wide: bool = True) -> Any:
-    ops = "InternImage/classification/ops_dcnv3"
-    core = classes(f"{ops}/functions/dcnv3_func.py", *CORE, wide=wide).dcnv3_core_pytorch
-    layers = ("to_channels_first", "to_channels_last", "build_norm_layer", "build_act_layer", "_is_power_of_2")
-    given = {"dcnv3_core_pytorch": core, "constant_": nn.init.constant_, "xavier_uniform_": nn.init.xavier_uniform_}
-    found = classes(f"{ops}/modules/dcnv3.py", *layers, "DCNv3_pytorch", wide=wide, **given)
-    return found.DCNv3_pytorch(channels, group=channels // 16)
 
 
 def _dcnv4() -> Any:
@@ -241,19 +214,6 @@ def _cga(side: int) -> Any:
     return found.LocalWindowAttention(64, 16, num_heads=4, attn_ratio=1, resolution=side, kernels=[5] * 4)
 
 
-def hypergraph(channels: int = 32, wide: bool = True) -> nn.Module:
-    modules = "yolov13/ultralytics/nn/modules"
-    convolution = classes(f"{modules}/conv.py", "autopad", "Conv", wide=wide).Conv
-    names = ("AdaHyperedgeGen", "AdaHGConv", "AdaHGComputation", "C3AH")
-    made: nn.Module = classes(f"{modules}/block.py", *names, wide=wide, Conv=convolution).C3AH(channels, channels)
-    for part in made.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            part.eps, part.momentum = 1e-3, 0.03  # as their networks set them
-        elif isinstance(part, nn.Dropout):
-            part.p = 0.0
-    return made
-
-
 class Rotary(nn.Module):
     """DINOv3's attention of registers and a map, with the angles of its own layer."""
 
@@ -290,10 +250,6 @@ def _in_attention(ours: Named) -> Named:
 
 
 LSK = "LSKNet/mmrotate/models/backbones/lsknet.py"
-LSKA = "Large-Separable-Kernel-Attention/models/van.py"
-HILO = "LITv2/detection/mmdet/models/backbones/litv2.py"
-TRIPLET = "triplet-attention/triplet_attention.py"
-TRIPLET_NAMES = ("BasicConv", "ZPool", "AttentionGate", "TripletAttention")
 PKINET = "PKINet/mmrotate/models/backbones/pkinet.py"
 FORMS = (
     Form("mlca", "MLCA/MLCA.py", "MLCA", lambda: classes("MLCA/MLCA.py", "MLCA").MLCA(64), 64, ((9, 7), (3, 4))),

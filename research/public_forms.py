@@ -23,8 +23,7 @@ import numpy as np
 import pandas as pd
 import torch
 from as_maps import Through, last, tokens
-from public_equality import HILO, LSKA, TRIPLET, TRIPLET_NAMES, caa, dcnv3, hypergraph
-from public_sources import classes, version_of
+from public_sources import HILO, LSKA, TRIPLET, TRIPLET_NAMES, caa, classes, dcnv3, hypergraph, version_of
 from stamp import stamp
 from timm.layers.eca import EcaModule
 from timm.models.convnext import ConvNeXtBlock

@@ -89,3 +89,60 @@ def moved(**places: str) -> Callable[[Named], Named]:
         return own[found] + name.removeprefix(found) if found else name
 
     return lambda ours: {theirs(name): each for name, each in ours.items()}
+
+
+LSKA = "Large-Separable-Kernel-Attention/models/van.py"
+HILO = "LITv2/detection/mmdet/models/backbones/litv2.py"
+TRIPLET = "triplet-attention/triplet_attention.py"
+TRIPLET_NAMES = ("BasicConv", "ZPool", "AttentionGate", "TripletAttention")
+CORE = ("_get_reference_points", "_generate_dilation_grids", "remove_center_sampling_locations", "dcnv3_core_pytorch")
+
+
+class Convolution(nn.Sequential):
+    """Stand-in for mmcv's ConvModule: a convolution, batch norm and SiLU where they are asked for."""
+
+    def __init__(
+        self, inputs: int, outputs: int, *sizes: Any, groups: int = 1, norm_cfg: Any = None, act_cfg: Any = None
+    ) -> None:
+        super().__init__()
+        kernel, stride, padding = sizes
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=norm_cfg is None)
+        if norm_cfg:
+            self.bn = nn.BatchNorm2d(outputs, eps=norm_cfg["eps"], momentum=norm_cfg["momentum"])
+        if act_cfg:
+            self.act = nn.SiLU()
+
+
+class Base(nn.Module):
+    """Stand-in for mmengine's BaseModule."""
+
+    def __init__(self, init_cfg: Any = None) -> None:
+        super().__init__()
+
+
+def caa(norm: bool, channels: int = 12, wide: bool = True) -> Any:
+    path = "PKINet/mmrotate/models/backbones/pkinet.py"
+    found = classes(path, "CAA", wide=wide, BaseModule=Base, ConvModule=Convolution)
+    return found.CAA(channels) if norm else found.CAA(channels, norm_cfg=None, act_cfg=None)
+
+
+def dcnv3(channels: int = 32, wide: bool = True) -> Any:
+    ops = "InternImage/classification/ops_dcnv3"
+    core = classes(f"{ops}/functions/dcnv3_func.py", *CORE, wide=wide).dcnv3_core_pytorch
+    layers = ("to_channels_first", "to_channels_last", "build_norm_layer", "build_act_layer", "_is_power_of_2")
+    given = {"dcnv3_core_pytorch": core, "constant_": nn.init.constant_, "xavier_uniform_": nn.init.xavier_uniform_}
+    found = classes(f"{ops}/modules/dcnv3.py", *layers, "DCNv3_pytorch", wide=wide, **given)
+    return found.DCNv3_pytorch(channels, group=channels // 16)
+
+
+def hypergraph(channels: int = 32, wide: bool = True) -> nn.Module:
+    modules = "yolov13/ultralytics/nn/modules"
+    convolution = classes(f"{modules}/conv.py", "autopad", "Conv", wide=wide).Conv
+    names = ("AdaHyperedgeGen", "AdaHGConv", "AdaHGComputation", "C3AH")
+    made: nn.Module = classes(f"{modules}/block.py", *names, wide=wide, Conv=convolution).C3AH(channels, channels)
+    for part in made.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.eps, part.momentum = 1e-3, 0.03  # as their networks set them
+        elif isinstance(part, nn.Dropout):
+            part.p = 0.0
+    return made
