@@ -25,15 +25,20 @@ from as_maps import Through, last, tokens
 from public_sources import (
     CORE,
     HILO,
+    LSK,
     LSKA,
     TRIPLET,
     TRIPLET_NAMES,
     Form,
     Named,
+    bra,
     caa,
     classes,
+    dat,
     dcnv3,
     hypergraph,
+    lsk,
+    plain,
     version_of,
 )
 from stamp import stamp
@@ -154,14 +159,6 @@ def compared(form: Form) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _bra() -> Any:
-    import einops
-
-    names = ("TopkRouting", "KVGather", "QKVLinear", "BiLevelRoutingAttention")
-    found = classes("BiFormer/ops/bra_legacy.py", *names, rearrange=einops.rearrange)
-    return found.BiLevelRoutingAttention(64, num_heads=2, side_dwconv=5, auto_pad=True)
-
-
 def _dcnv4() -> Any:
     core = classes("DCNv4/classification/ops_dcnv3/functions/dcnv3_func.py", *CORE).dcnv3_core_pytorch
 
@@ -187,9 +184,6 @@ def _dcnv2() -> Any:
         stride, padding, dilation, *_ = sizes
         return torchvision.ops.deform_conv2d(x, offset, weight, bias, stride, padding, dilation, mask)
 
-    def plain(*_: Any, **__: Any) -> Callable[[Any], Any]:
-        return lambda inner: inner
-
     pair, single = (lambda value: (value, value)), (lambda value: (value,))
     found = classes(
         "mmcv/mmcv/ops/modulated_deform_conv.py", "ModulatedDeformConv2d", "ModulatedDeformConv2dPack",
@@ -197,15 +191,6 @@ def _dcnv2() -> Any:
         modulated_deform_conv2d=instead,
     )  # fmt: skip
     return found.ModulatedDeformConv2dPack(8, 8, 3, padding=1, deform_groups=2)
-
-
-def _dat(reach: float) -> Any:
-    import einops
-
-    found = classes("DAT/models/dat_blocks.py", "LayerNormProxy", "DAttentionBaseline", einops=einops,
-                    trunc_normal_=nn.init.trunc_normal_)  # fmt: skip
-    sizes, no_drop = ((6, 6), (6, 6), 4, 8, 2), (0.0, 0.0)
-    return found.DAttentionBaseline(*sizes, *no_drop, 2, reach, True, False, False, False, 5, False)
 
 
 def _cga(side: int) -> Any:
@@ -249,7 +234,6 @@ def _in_attention(ours: Named) -> Named:
     return {f"attn.{name}": each for name, each in ours.items()}
 
 
-LSK = "LSKNet/mmrotate/models/backbones/lsknet.py"
 PKINET = "PKINet/mmrotate/models/backbones/pkinet.py"
 FORMS = (
     Form("mlca", "MLCA/MLCA.py", "MLCA", lambda: classes("MLCA/MLCA.py", "MLCA").MLCA(64), 64, ((9, 7), (3, 4))),
@@ -257,7 +241,7 @@ FORMS = (
          ((9, 7), (5, 12))),
     Form("hilo", HILO, "HiLo", lambda: classes(HILO, "HiLo").HiLo(128, num_heads=4, qkv_bias=True, alpha=0.9), 128,
          ((7, 6), (4, 8)), lambda inner, x: tokens(lambda inner, row: inner(row, *x.shape[2:]))(inner, x)),
-    Form("bra", "BiFormer/ops/bra_legacy.py", "BiLevelRoutingAttention", _bra, 64, ((15, 9), (14, 14)),
+    Form("bra", "BiFormer/ops/bra_legacy.py", "BiLevelRoutingAttention", bra, 64, ((15, 9), (14, 14)),
          last(lambda inner, x: inner(x))),
     Form("shsa", "SHViT/model/shvit.py", "SHSA",
          lambda: classes("SHViT/model/shvit.py", "GroupNorm", "Conv2d_BN", "SHSA").SHSA(128, 16, 27), 128,
@@ -275,14 +259,14 @@ FORMS = (
          ((14, 14),), names=_in_attention),
     Form("cga", "Cream/EfficientViT/classification/model/efficientvit.py", "LocalWindowAttention", lambda: _cga(7), 64,
          ((7, 7),), names=_in_attention),
-    *(Form("dat", "DAT/models/dat_blocks.py", "DAttentionBaseline", partial(_dat, reach), 32,
+    *(Form("dat", "DAT/models/dat_blocks.py", "DAttentionBaseline", partial(dat, 6, 4, 8, 2, reach), 32,
            ((6, 6), (7, 10)), lambda inner, x: inner(x)[0],
            settings={"head_width": 8, "group_width": 16, "table_size": 6, "offset_range": reach})
       for reach in (-1.0, 2.0)),
     Form("hypergraph", "yolov13/ultralytics/nn/modules/block.py", "C3AH", hypergraph, 32, ((7, 5), (6, 8))),
     Form("rope_attention", "dinov3/dinov3/layers/attention.py", "SelfAttention", lambda: Rotary(64, 2, 5), 64,
          ((5, 7), (6, 4)), names=_masked_bias, settings={"head_width": 32, "registers": 5}),
-    Form("lsk", LSK, "Attention", lambda: classes(LSK, "LSKblock", "Attention").Attention(16), 16, ((9, 12), (24, 7))),
+    Form("lsk", LSK, "Attention", lsk, 16, ((9, 12), (24, 7))),
     Form("lska", LSKA, "Attention", lambda: classes(LSKA, "LSKA", "Attention").Attention(16, 23), 16,
          ((9, 12), (30, 7))),
 )  # fmt: skip

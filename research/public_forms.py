@@ -18,12 +18,25 @@ from typing import Any
 
 sys.path.append(sys.path.pop(0))  # transformers is also a file beside this one
 
-import einops
 import numpy as np
 import pandas as pd
 import torch
 from as_maps import Through, last, tokens
-from public_sources import HILO, LSKA, TRIPLET, TRIPLET_NAMES, caa, classes, dcnv3, hypergraph, version_of
+from public_sources import (
+    HILO,
+    LSKA,
+    TRIPLET,
+    TRIPLET_NAMES,
+    bra,
+    caa,
+    classes,
+    dat,
+    dcnv3,
+    hypergraph,
+    lsk,
+    one_convolution,
+    version_of,
+)
 from stamp import stamp
 from timm.layers.eca import EcaModule
 from timm.models.convnext import ConvNeXtBlock
@@ -155,34 +168,6 @@ def _gated_delta(shape: tuple[int, ...]) -> nn.Module:
     return made
 
 
-def _one_convolution(ours: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Our names as those of a layer that has one convolution for queries, keys and values."""
-    parts = [ours[f"{name}_conv1d.weight"] for name in "qkv"]
-    return {name: each for name, each in ours.items() if "_conv1d" not in name} | {"conv1d.weight": torch.cat(parts)}
-
-
-def _bra(shape: tuple[int, ...]) -> nn.Module:
-    parts = ("TopkRouting", "KVGather", "QKVLinear", "BiLevelRoutingAttention")
-    found = classes("BiFormer/ops/bra_legacy.py", *parts, wide=False, rearrange=einops.rearrange)
-    heads = shape[1] // HEAD_WIDTH
-    made: nn.Module = found.BiLevelRoutingAttention(shape[1], num_heads=heads, side_dwconv=5, auto_pad=True)
-    return made
-
-
-def _dat(shape: tuple[int, ...]) -> nn.Module:
-    given = {"einops": einops, "trunc_normal_": nn.init.trunc_normal_}
-    found = classes("DAT/models/dat_blocks.py", "LayerNormProxy", "DAttentionBaseline", wide=False, **given)
-    sizes = ((14, 14), (14, 14), shape[1] // HEAD_WIDTH, HEAD_WIDTH, shape[1] // 64)
-    made: nn.Module = found.DAttentionBaseline(*sizes, 0.0, 0.0, 2, -1, True, False, False, False, 5, False)
-    return made
-
-
-def _lsk(shape: tuple[int, ...]) -> nn.Module:
-    found = classes("LSKNet/mmrotate/models/backbones/lsknet.py", "LSKblock", "Attention", wide=False)
-    made: nn.Module = found.Attention(shape[1])
-    return made
-
-
 def _normed_convolutions(ours: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.replace(".c.", ".conv."): each for name, each in ours.items()}
 
@@ -194,7 +179,7 @@ FORMS = (
         "OlmoHybridGatedDeltaNet",
         _gated_delta,
         tokens(lambda inner, x: inner(x)),
-        names=_one_convolution,
+        names=one_convolution,
         settings={"bidirectional": False},
     ),
     Form(
@@ -207,9 +192,21 @@ FORMS = (
         weights="attn",
         names=_normed_convolutions,
     ),
-    Form("bra", "BiFormer", "BiLevelRoutingAttention", _bra, last(lambda inner, x: inner(x))),
-    Form("dat", "DAT", "DAttentionBaseline", _dat, lambda inner, x: inner(x)[0]),
-    Form("lsk", "LSKNet", "Attention", _lsk),
+    Form(
+        "bra",
+        "BiFormer",
+        "BiLevelRoutingAttention",
+        lambda shape: bra(shape[1], wide=False),
+        last(lambda inner, x: inner(x)),
+    ),
+    Form(
+        "dat",
+        "DAT",
+        "DAttentionBaseline",
+        lambda shape: dat(14, shape[1] // HEAD_WIDTH, HEAD_WIDTH, shape[1] // 64, wide=False),
+        lambda inner, x: inner(x)[0],
+    ),
+    Form("lsk", "LSKNet", "Attention", lambda shape: lsk(shape[1], wide=False)),
     Form("caa", "PKINet", "CAA", lambda shape: caa(False, shape[1], wide=False), lambda inner, x: x * inner(x)),
     Form(
         "dcnv3",

@@ -15,14 +15,8 @@ import torch
 from as_maps import tokens
 from public_forms import FORMS as PAIRS
 from public_forms import Form as Pair
-from public_sources import Form, Named, classes, moved
+from public_sources import Form, Named, as_trained, classes, moved, one_convolution, plain
 from torch import Tensor, nn
-
-
-def plain(*_: Any, **__: Any) -> Callable[[Any], Any]:
-    """A decorator that leaves what it gets, in the place of those of registries and of kernels."""
-    return lambda inner: inner
-
 
 HEADS, MMCV = "mmseg/models/decode_heads", "mmcv/cnn/bricks"
 NORMED = {"norm_cfg": {"type": "BN"}, "act_cfg": {"type": "ReLU"}, "conv_cfg": None}
@@ -157,11 +151,7 @@ def _timm(path: str, *names: str, **given: Any) -> Any:
 def _area() -> nn.Module:
     modules = "ultralytics/nn/modules"
     convolution = classes(f"{modules}/conv.py", "autopad", "Conv").Conv
-    made: nn.Module = classes(f"{modules}/block.py", "AAttn", Conv=convolution).AAttn(32, 2, area=4)
-    for part in made.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            part.eps, part.momentum = 1e-3, 0.03  # as their networks set them
-    return made
+    return as_trained(classes(f"{modules}/block.py", "AAttn", Conv=convolution).AAttn(32, 2, area=4))
 
 
 def _acf() -> Any:
@@ -258,11 +248,6 @@ def _naive() -> Any:
         return rule(query, key, value, beta, g)
 
     return _gated_delta(instead)
-
-
-def _one_convolution(ours: Named) -> Named:
-    parts = [ours.pop(f"{name}_conv1d.weight") for name in "qkv"]
-    return ours | {"conv1d.weight": torch.cat(parts)}
 
 
 def _context_first(names: Callable[[Named], Named]) -> Callable[[Named], Named]:
@@ -378,8 +363,8 @@ FORMS = (
     Form("ssd", MAMBA, "Mamba2Mixer", _ssd, 32, ((5, 7), (6, 4)), tokens(lambda inner, x: inner(x)), settings={
          "bidirectional": False, "head_width": 16, "d_state": 8, "chunk_size": 16}),
     Form("gated_delta", OLMO, "OlmoHybridGatedDeltaNet", _gated_delta, 32, ((5, 7), (9, 8)),
-         tokens(lambda inner, x: inner(x)), _one_convolution, {"bidirectional": False}),
+         tokens(lambda inner, x: inner(x)), one_convolution, {"bidirectional": False}),
     Form("gated_delta", NAIVE, "naive_recurrent_gated_delta_rule", _naive, 32, ((5, 7), (9, 8)),
-         tokens(lambda inner, x: inner(x)), _one_convolution, {"bidirectional": False}),
+         tokens(lambda inner, x: inner(x)), one_convolution, {"bidirectional": False}),
     *(_of_pair(pair, 64, (14, 21)) for pair in PAIRS if pair.block in PAIRED),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Classes of public code by name, from clones below $PAPERS and from installed packages, for public_equality.py."""
+"""Classes of public code by name, from clones below $PAPERS and from installed packages, and blocks made of them."""
 
 import __future__
 
@@ -64,6 +64,11 @@ def _package(top: str) -> Path:
     return Path(found.submodule_search_locations[0])
 
 
+def plain(*_: Any, **__: Any) -> Callable[[Any], Any]:
+    """A decorator that leaves what it gets, in the place of those of registries and of kernels."""
+    return lambda inner: inner
+
+
 @dataclass(frozen=True)
 class Form:
     """A block and the class that it is compared with: where that is, how it is made, called, and gets our weights."""
@@ -91,6 +96,7 @@ def moved(**places: str) -> Callable[[Named], Named]:
     return lambda ours: {theirs(name): each for name, each in ours.items()}
 
 
+LSK = "LSKNet/mmrotate/models/backbones/lsknet.py"
 LSKA = "Large-Separable-Kernel-Attention/models/van.py"
 HILO = "LITv2/detection/mmdet/models/backbones/litv2.py"
 TRIPLET = "triplet-attention/triplet_attention.py"
@@ -120,6 +126,43 @@ class Base(nn.Module):
         super().__init__()
 
 
+def as_trained(made: nn.Module) -> nn.Module:
+    """A block with the norms that networks of ultralytics' code set, without dropout."""
+    for part in made.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.eps, part.momentum = 1e-3, 0.03
+        elif isinstance(part, nn.Dropout):
+            part.p = 0.0
+    return made
+
+
+def one_convolution(ours: Named) -> Named:
+    """Our names as those of a layer that has one convolution for queries, keys and values."""
+    parts = [ours[f"{name}_conv1d.weight"] for name in "qkv"]
+    return {name: each for name, each in ours.items() if "_conv1d" not in name} | {"conv1d.weight": torch.cat(parts)}
+
+
+def bra(channels: int = 64, wide: bool = True) -> Any:
+    import einops
+
+    names = ("TopkRouting", "KVGather", "QKVLinear", "BiLevelRoutingAttention")
+    found = classes("BiFormer/ops/bra_legacy.py", *names, wide=wide, rearrange=einops.rearrange)
+    return found.BiLevelRoutingAttention(channels, num_heads=channels // 32, side_dwconv=5, auto_pad=True)
+
+
+def dat(side: int, heads: int, head_width: int, groups: int, reach: float = -1.0, wide: bool = True) -> Any:
+    import einops
+
+    given = {"einops": einops, "trunc_normal_": nn.init.trunc_normal_}
+    found = classes("DAT/models/dat_blocks.py", "LayerNormProxy", "DAttentionBaseline", wide=wide, **given)
+    sizes, no_drop = ((side, side), (side, side), heads, head_width, groups), (0.0, 0.0)
+    return found.DAttentionBaseline(*sizes, *no_drop, 2, reach, True, False, False, False, 5, False)
+
+
+def lsk(channels: int = 16, wide: bool = True) -> Any:
+    return classes(LSK, "LSKblock", "Attention", wide=wide).Attention(channels)
+
+
 def caa(norm: bool, channels: int = 12, wide: bool = True) -> Any:
     path = "PKINet/mmrotate/models/backbones/pkinet.py"
     found = classes(path, "CAA", wide=wide, BaseModule=Base, ConvModule=Convolution)
@@ -140,9 +183,4 @@ def hypergraph(channels: int = 32, wide: bool = True) -> nn.Module:
     convolution = classes(f"{modules}/conv.py", "autopad", "Conv", wide=wide).Conv
     names = ("AdaHyperedgeGen", "AdaHGConv", "AdaHGComputation", "C3AH")
     made: nn.Module = classes(f"{modules}/block.py", *names, wide=wide, Conv=convolution).C3AH(channels, channels)
-    for part in made.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            part.eps, part.momentum = 1e-3, 0.03  # as their networks set them
-        elif isinstance(part, nn.Dropout):
-            part.p = 0.0
-    return made
+    return as_trained(made)

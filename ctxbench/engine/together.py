@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from ctxbench import devices
 from ctxbench.base.notes import Note
-from ctxbench.devices import META
 from ctxbench.engine.cache import is_own
 from ctxbench.engine.exit import WENT_ON
 from ctxbench.engine.one_process import Begun, CaseOutcome, Executor, Plan, measure_case
@@ -99,13 +98,13 @@ def measure_static(
     """Tell the record of the static metrics of `plan` for each case, by its id, measured on the meta device."""
     alike: dict[str, list[Case]] = {}
     for case in cases:
-        alike.setdefault(replace(case, device=META).id, []).append(case)
+        alike.setdefault(replace(case, device=devices.META).id, []).append(case)
 
     def keep(case: Case, outcome: CaseOutcome) -> None:
         for each in alike[case.id]:
             tell(each.id, outcome.record)
 
-    for group in counted_together(replace(each, device=META) for each, *_ in alike.values()):
+    for group in counted_together(replace(each, device=devices.META) for each, *_ in alike.values()):
         measure_together(group, plan, executor, Quiet(), lambda case: None, keep)
 
 

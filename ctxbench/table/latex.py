@@ -1,6 +1,5 @@
 """A table as LaTeX with booktabs: one tabular a part, so that it fits a page."""
 
-import math
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
@@ -74,7 +73,7 @@ def render_latex(table: Table, label: str = "", notes: str = "below") -> str:
         ]
         if notes == "threeparttable":
             inside = [r"\begin{threeparttable}", *inside, r"\end{threeparttable}"]
-        kind = "table" if _width(table, positions) <= COLUMN else "table*"
+        kind = "table" if _fits(table, positions) else "table*"
         lines = [rf"\begin{{{kind}}}", rf"\centering{SPACING}", *inside, rf"\end{{{kind}}}"]
         floats.append("\n".join(line for line in lines if line))
     needed = ["booktabs", *(["threeparttable"] if notes == "threeparttable" else [])]
@@ -85,8 +84,11 @@ def render_tabular(table: Table) -> str:
     """The tabulars alone, without float, caption and notes, to be put into a table of one's own; each says how wide."""
     parts = []
     for positions, tabular in _tabulars(table, "none"):
-        fits = _width(table, positions) <= COLUMN
-        width = "fits a column" if fits else "wider than a column of two: for table*, or choose fewer --columns"
+        width = (
+            "fits a column"
+            if _fits(table, positions)
+            else "wider than a column of two: for table*, or choose fewer --columns"
+        )
         parts.append(f"% {width}\n{{{SPACING}\n{tabular}}}")
     return "\n\n".join(["% needs \\usepackage{booktabs}", *parts]) + "\n"
 
@@ -99,11 +101,11 @@ def _tabulars(table: Table, notes: str) -> list[tuple[list[int], str]]:
     return [(positions, _tabular(table, positions, rows, notes, kept)) for positions, rows in parts]
 
 
-def _width(table: Table, positions: Sequence[int]) -> float:
-    """The width of columns in letters, with the space between two; what is broken into lines takes a page's."""
+def _fits(table: Table, positions: Sequence[int]) -> bool:
+    """Return whether columns, with the space between two, fit a column of text; what is broken into lines does not."""
     columns = [table.columns[i] for i in positions]
     if any(column.origin == "text" for column in columns):
-        return math.inf
+        return False
     longest = {
         i: max(len(text) for text in (table.columns[i].header, *(row.cells[i].text for row in table.rows)))
         for i in positions
@@ -112,7 +114,7 @@ def _width(table: Table, positions: Sequence[int]) -> float:
     for heading, members in table.groups():
         inside = [longest[i] for i in members if i in longest]
         width += max(len(heading) if inside else 0, sum(inside))
-    return width
+    return width <= COLUMN
 
 
 def _notes(table: Table, notes: str) -> str:
